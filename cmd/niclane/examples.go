@@ -38,6 +38,11 @@ niclane status --json`,
 	"top": `
 niclane top
 niclane top --interval 250ms eth0`,
+	"waits": `
+niclane waits eth0
+niclane waits --port 11211 --for 30s eth0
+niclane waits --lane cache --watch eth0
+niclane waits --json > waits.json`,
 	"verify": `
 niclane verify
 niclane verify --for 0 lanes.yaml

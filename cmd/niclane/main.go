@@ -42,8 +42,8 @@ func (a *app) command() *cobra.Command {
 	root := &cobra.Command{Use: "niclane", Short: "Give an application its own lane through the network card"}
 	a.Setup(root, "niclane", version)
 	parts := partCommands()
-	cli.Group(root, "Look", a.probeCommand(), a.suggestCommand(), a.checkCommand(), a.planCommand(), a.statusCommand(),
-		a.topCommand(), a.verifyCommand())
+	cli.Group(root, "Look", a.probeCommand(), a.suggestCommand(), a.waitsCommand(), a.checkCommand(), a.planCommand(),
+		a.statusCommand(), a.topCommand(), a.verifyCommand())
 	cli.Group(root, "Change", a.applyCommand(), a.confirmCommand(), a.rollbackCommand())
 	cli.Group(root, "Keep", a.watchCommand(), a.persistCommand())
 	cli.Group(root, "Applications", a.runCommand(), a.splitCommand(), a.attachCommand(), a.detachCommand(),

@@ -31,6 +31,7 @@ import (
 	"github.com/niclane/niclane/lane/intent"
 	"github.com/niclane/niclane/lane/plan"
 	"github.com/niclane/niclane/lane/status"
+	"github.com/niclane/niclane/live/waits"
 	"github.com/niclane/niclane/migrate/adqsetup"
 	"github.com/niclane/niclane/watch"
 )
@@ -56,6 +57,7 @@ var documents = map[string]any{
 	"status-watch": &rateOutput{},
 	"suggest":      &suggestOutput{},
 	"verify":       &[]verifyOutput{},
+	"waits":        &waits.Report{},
 	"watch":        &watch.Event{},
 }
 

@@ -51,7 +51,10 @@ for one service only, and says if that service looks not worth one. For a servic
 is not there yet, give --port and --protocol.`,
 		Args: cli.AtMost(1, "at most one device"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := checkQuery(q, took); err != nil {
+			if took < 0 || took > longestWatch {
+				return cli.Usagef("suggest: --for %s: want 0 to 10m", took)
+			}
+			if err := checkQuery("suggest", q); err != nil {
 				return err
 			}
 			ctx, stop := cli.Interruptible(cmd.Context())
@@ -79,28 +82,6 @@ is not there yet, give --port and --protocol.`,
 	f.StringVar(&q.Container, "container", "", "only the container with this `ID`, in the host's network")
 	cli.TimeVar(f, &took, "for", "watch traffic for this time (0 to 10m)")
 	return cmd
-}
-
-func checkQuery(q services.Query, took time.Duration) error {
-	given := 0
-	for _, is := range []bool{q.Unit != "", q.PID != 0, q.Port != 0, q.Container != ""} {
-		if is {
-			given++
-		}
-	}
-	switch {
-	case given > 1:
-		return cli.Usagef("suggest: give at most one of --unit, --pid, --port and --container")
-	case q.Protocol != "" && q.Port == 0:
-		return cli.Usagef("suggest: --protocol: it goes with --port")
-	case q.Protocol != "" && q.Protocol != "tcp" && q.Protocol != "udp":
-		return cli.Usagef("suggest: --protocol %s: want tcp or udp", q.Protocol)
-	case took < 0 || took > longestWatch:
-		return cli.Usagef("suggest: --for %s: want 0 to 10m", took)
-	case q.PID < 0:
-		return cli.Usagef("suggest: --pid %d: want the ID of a process", q.PID)
-	}
-	return nil
 }
 
 // suggest takes the inventory, watches traffic, and chooses.

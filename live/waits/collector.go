@@ -40,11 +40,10 @@ type Options struct {
 	// MaxCost is the greatest share of the services' processor time that the programs may take. The
 	// Collector follows fewer requests rather than exceed it. 0 means DefaultMaxCost.
 	MaxCost float64
-	// SampleRate is the share of the time in which requests are followed, to begin with, 0 to 1. 0
-	// means all.
+	// FixedRate keeps SampleRate, the share of the time in which requests are followed, whatever the
+	// cost. SampleRate is 0 to 1; 0 means 1. Without FixedRate, the Collector chooses the share.
+	FixedRate  bool
 	SampleRate float64
-	// FixedRate keeps SampleRate whatever the cost.
-	FixedRate bool
 }
 
 // DefaultMaxCost is the greatest cost where Options do not say: 5 % of the services' processor time.
@@ -98,13 +97,14 @@ func Open(ctx context.Context, o Options) (*Collector, error) {
 		return nil, err
 	}
 	w.CgroupRoot = cgroup.Parse(string(groups)).V2
+	w.Completions = o.Device == "" || isCard(o.Device)
 	if c.p, err = wait.Open(w); err != nil {
 		return nil, explain(err)
 	}
-	if err := c.p.SetSample(c.opts.SampleRate, c.opts.SampleRate); err != nil {
-		return nil, errors.Join(err, c.p.Close())
+	if err := c.p.Attach(c.meter.pace.threads > 0); err != nil {
+		return nil, explain(errors.Join(err, c.p.Close()))
 	}
-	c.missing = missing(c.p.Has, w.CgroupRoot, o.Targets)
+	c.missing = missing(c.p.Has, w.CgroupRoot, w.Completions, o)
 	ctx, c.stop = context.WithCancel(ctx)
 	c.done.Go(func() { c.collect(ctx) })
 	c.done.Go(func() { c.watch(ctx) })
@@ -217,7 +217,7 @@ func (c *Collector) Snapshot() (Snapshot, error) {
 	lost += misses
 	now := time.Now()
 	s := Snapshot{At: now, Duration: now.Sub(c.began), SampleRate: c.meter.pace.follow, Missing: c.missing, Lost: lost,
-		Cost: c.meter.cost(now)}
+		Cost: c.meter.cost()}
 	var cpu time.Duration
 	for i, r := range readings {
 		x := Service{Target: c.opts.Targets[i], Requests: r.Requests, Seen: r.Seen, Retransmits: r.Retransmits,

@@ -4,6 +4,7 @@ package waits
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -12,30 +13,49 @@ import (
 )
 
 const (
-	tick = time.Second
-	// gauge is how long in each tick the kernel counts the programs' time. The count of a whole second
-	// would cost more.
-	gauge = 100 * time.Millisecond
+	// slice is for how long the programs are attached at a time.
+	slice = 100 * time.Millisecond
+	// firstSlices are the slices after which the pace is chosen: the first one finds the services'
+	// processes, the next ones their processor time and the programs' cost without and with threads.
+	firstSlices = 4
+	// gaugeEvery is how often the kernel counts the programs' time, in slices. Counting makes each run
+	// some tens of nanoseconds longer.
+	gaugeEvery = 6
 	// idleCost is the share of one processor below which the programs are never too expensive,
 	// although the services are idle.
 	idleCost = 0.001
+	// leastFollow is the smallest share of the time in which requests are followed.
+	leastFollow = 0.02
+	// refresh is how often the limits of slow requests are set; in the first firstRefresh, after each
+	// slice.
+	refresh      = time.Second
+	firstRefresh = 3 * time.Second
 )
 
-// A meter knows the processor time of the services' processes and of the programs, and chooses the pace. The caller serializes its use.
+// A pace is the shares of the time in which the programs are attached, and in which they also remember
+// which threads the processors run. The second is part of the first.
+type pace struct{ follow, threads float64 }
+
+// A meter knows the processor time of the services' processes and of the programs, and chooses the
+// pace. The caller serializes its use.
 type meter struct {
 	maxCost float64
 	fixed   bool
 	pace    pace
-	// own is the programs' time until at, runs the number of their runs. perSecond is their present
-	// time for each second.
-	own       time.Duration
-	runs      float64
-	perSecond time.Duration
-	runRate   float64
-	at        time.Time
-	unknown   string // why own is not known
-	clocks    map[wait.Reader]*clock
-	busy      time.Duration // the services' processor time at the last tick
+	// own is the programs' time, runs the number of their runs.
+	own     time.Duration
+	runs    float64
+	rates   [2]rate // while attached, without and with threads
+	unknown string  // why own is not known
+	clocks  map[wait.Reader]*clock
+	busy    time.Duration // the services' processor time at the time at
+	at      time.Time
+}
+
+// A rate is a cost in each second in which the programs are attached.
+type rate struct {
+	cpu  float64 // ns
+	runs float64
 }
 
 // A clock is the processor time of a process since it was first seen.
@@ -45,8 +65,11 @@ type clock struct {
 }
 
 func newMeter(o Options) meter {
-	return meter{maxCost: o.MaxCost, fixed: o.FixedRate, pace: pace{o.SampleRate, o.SampleRate}, at: time.Now(),
-		clocks: map[wait.Reader]*clock{}}
+	m := meter{maxCost: o.MaxCost, fixed: o.FixedRate, pace: pace{1, 1}, at: time.Now(), clocks: map[wait.Reader]*clock{}}
+	if o.FixedRate {
+		m.pace = pace{o.SampleRate, o.SampleRate}
+	}
+	return m
 }
 
 // processes updates the processor time of the services' processes.
@@ -96,105 +119,126 @@ func (m *meter) all() (cpu time.Duration) {
 	return cpu
 }
 
-// gauged enters what the programs took in the last gauge.
-func (m *meter) gauged(now time.Time, cpu time.Duration, runs uint64) {
-	scale := float64(time.Second) / float64(gauge)
-	m.perSecond, m.runRate = time.Duration(float64(cpu)*scale), float64(runs)*scale
-	m.advance(now)
+// spent enters that the programs were attached for the time d. gauged is what they took, nil if it
+// was not counted.
+func (m *meter) spent(d time.Duration, threads bool, gauged *rate) {
+	r := &m.rates[0]
+	if threads {
+		r = &m.rates[1]
+	}
+	if gauged != nil {
+		*r = *gauged
+	}
+	m.own += time.Duration(r.cpu * d.Seconds())
+	m.runs += r.runs * d.Seconds()
 }
 
-// advance adds the cost since the last time, at the present rate.
-func (m *meter) advance(now time.Time) {
-	d := now.Sub(m.at).Seconds()
-	m.own += time.Duration(d * float64(m.perSecond))
-	m.runs += d * m.runRate
-	m.at = now
-}
-
-func (m *meter) cost(now time.Time) Cost {
-	m.advance(now)
+func (m *meter) cost() Cost {
 	if m.unknown != "" {
 		return Cost{Unknown: m.unknown}
 	}
 	return Cost{CPU: m.own, Runs: uint64(m.runs)}
 }
 
-// A pace is the shares of the time in which requests are followed, and in which the programs
-// remember which threads the processors run. The second costs most on a host with many switches of
-// threads, and only culprits need it.
-type pace struct{ follow, threads float64 }
-
-const (
-	leastFollow  = 0.001
-	leastThreads = 0.01
-)
-
-// adapt returns the next pace after a second in which the programs took own and the services took
-// services. Above the limit it first remembers fewer threads, then follows fewer requests.
-func (p pace) adapt(maxCost float64, own, services time.Duration) pace {
-	allowed := max(maxCost*float64(services), idleCost*float64(time.Second))
-	switch ratio := allowed / max(float64(own), 1); {
-	case ratio < 1 && p.threads > leastThreads:
-		p.threads = max(p.threads*max(ratio, 0.1), leastThreads)
-	case ratio < 1:
-		p.follow = max(p.follow*max(ratio, 0.1), leastFollow)
-	case ratio > 1.4 && p.follow < 1:
-		p.follow = min(p.follow*min(ratio, 1.5), 1)
-	case ratio > 1.4:
-		p.threads = min(p.threads*min(ratio, 1.5), 1)
+// choose chooses the pace, from the services' processor time since the last choice.
+func (m *meter) choose(now time.Time) {
+	busy := m.all()
+	services := float64(busy-m.busy) / max(now.Sub(m.at).Seconds(), 1e-3)
+	m.busy, m.at = busy, now
+	if !m.fixed && m.unknown == "" {
+		m.pace = choose(m.maxCost*services, m.rates)
 	}
+}
+
+// choose returns the pace whose cost is at most nine tenths of allowed, in ns per second. At most a
+// third of it goes to the threads.
+func choose(allowed float64, rates [2]rate) pace {
+	left := 0.9 * max(allowed, idleCost*float64(time.Second))
+	more := max(rates[1].cpu-rates[0].cpu, 1)
+	follow := min(left/max(rates[0].cpu, 1), 1)
+	p := pace{threads: min(left/3/more, follow)}
+	p.follow = max(min((left-p.threads*more)/max(rates[0].cpu, 1), 1), leastFollow)
 	p.threads = min(p.threads, p.follow)
 	return p
 }
 
-// watch keeps the cost below its limit, the slow requests' limits at P99, and the clocks.
+// watch attaches and detaches the programs, and keeps what the services and the programs cost. They
+// are attached when it begins.
 func (c *Collector) watch(ctx context.Context) {
-	next := time.NewTicker(tick)
-	defer next.Stop()
-	for {
-		cpu, runs, costErr := c.p.Cost(gauge)
-		if ctx.Err() != nil {
-			return
+	threads := c.meter.pace.threads > 0
+	var part float64 // of the next slice with threads
+	var refreshed time.Time
+	for n := 0; ctx.Err() == nil; n++ {
+		began := time.Now()
+		var gauged *rate
+		var costErr error
+		if n%gaugeEvery == 0 || n < firstSlices {
+			gauged, costErr = c.gauge()
+		} else {
+			rest(ctx, slice)
 		}
 		c.mu.Lock()
+		m := &c.meter
 		if costErr != nil {
-			c.meter.unknown = costErr.Error()
-		} else {
-			c.meter.gauged(time.Now(), cpu, runs)
+			m.unknown = costErr.Error()
 		}
-		err := c.tick()
+		m.spent(time.Since(began), threads, gauged)
+		err := m.processes(c.p)
+		if time.Since(refreshed) > refresh || time.Since(c.began) < firstRefresh {
+			err = errors.Join(err, c.refresh())
+			refreshed = time.Now()
+		}
+		switch {
+		case m.fixed:
+		case n < firstSlices-1: // without and with threads in turn
+			m.pace.threads = float64((n + 1) % 2)
+		case n == firstSlices-1 || m.pace.follow < 1 || n%gaugeEvery == 0:
+			m.choose(time.Now())
+		}
+		next := threads
+		part += m.pace.threads / m.pace.follow
+		if next = part >= 1; next {
+			part--
+		}
+		off := time.Duration(float64(slice) * (1/m.pace.follow - 1))
+		if off > 0 || next != threads {
+			err = errors.Join(err, c.p.Detach())
+		}
+		c.mu.Unlock()
+		rest(ctx, off)
+		c.mu.Lock()
+		if ctx.Err() == nil && (off > 0 || next != threads) && err == nil {
+			err = c.p.Attach(next)
+		}
+		threads = next
 		if err != nil {
 			c.fail(err)
 		}
 		c.mu.Unlock()
-		select {
-		case <-ctx.Done():
-			return
-		case <-next.C:
-		}
 	}
 }
 
-// tick is one step of watch. c.mu is held.
-func (c *Collector) tick() error {
+// gauge lets a slice pass and returns what the programs took.
+func (c *Collector) gauge() (*rate, error) {
+	cpu, runs, err := c.p.Cost(slice)
+	if err != nil {
+		return nil, err
+	}
+	return &rate{float64(cpu) / slice.Seconds(), float64(runs) / slice.Seconds()}, nil
+}
+
+func rest(ctx context.Context, d time.Duration) {
+	select {
+	case <-ctx.Done():
+	case <-time.After(d):
+	}
+}
+
+// refresh sets the limits of slow requests at P99. c.mu is held.
+func (c *Collector) refresh() error {
 	if err := c.p.SetClock(); err != nil {
 		return err
 	}
-	m := &c.meter
-	if err := m.processes(c.p); err != nil {
-		return err
-	}
-	busy := m.all()
-	if !m.fixed && m.unknown == "" {
-		next := m.pace.adapt(m.maxCost, m.perSecond, busy-m.busy)
-		if next != m.pace {
-			if err := c.p.SetSample(next.follow, next.threads); err != nil {
-				return err
-			}
-			m.pace = next
-		}
-	}
-	m.busy = busy
 	readings, err := c.p.Read(len(c.opts.Targets))
 	if err != nil {
 		return err

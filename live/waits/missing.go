@@ -2,14 +2,25 @@
 
 package waits
 
-import "slices"
+import (
+	"os"
+	"slices"
+)
 
-// missing returns what this kernel cannot show of the targets' requests, from its tracepoints.
-func missing(has []string, cgroupRoot string, targets []Target) map[Stage]string {
+// isCard reports whether a device is hardware, or a virtual machine's: such a device completes its
+// transmissions.
+func isCard(device string) bool {
+	_, err := os.Stat("/sys/class/net/" + device + "/device")
+	return err == nil
+}
+
+// missing returns what this kernel and device cannot show of the targets' requests. has are the
+// kernel's tracepoints.
+func missing(has []string, cgroupRoot string, completions bool, o Options) map[Stage]string {
 	out := map[Stage]string{}
 	no := func(tracepoint string) bool { return !slices.Contains(has, tracepoint) }
 	uses := func(protocol string) bool {
-		return slices.ContainsFunc(targets, func(t Target) bool { return t.Protocol == protocol })
+		return slices.ContainsFunc(o.Targets, func(t Target) bool { return t.Protocol == protocol })
 	}
 	if uses("udp") && no("sk_data_ready") {
 		out[StackToSocket] = "udp: part of socket-to-app, because Linux before 6.3 does not show when the socket has it"
@@ -20,6 +31,9 @@ func missing(has []string, cgroupRoot string, targets []Target) map[Stage]string
 	}
 	if uses("udp") && cgroupRoot == "" {
 		out[SocketToApp] = "udp: no control groups of version 2 are mounted, so reads are not seen and no request is followed"
+	}
+	if !completions {
+		out[Card] = o.Device + " is a virtual device without transmit completions"
 	}
 	return out
 }

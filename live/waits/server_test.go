@@ -6,6 +6,7 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -56,25 +57,8 @@ func serve(args []string) error {
 	if err := f.Parse(args); err != nil {
 		return err
 	}
-	// Other programs of the machine shall not change the result of a test.
-	tasks, err := os.ReadDir("/proc/self/task")
-	if err != nil {
+	if err := alone(10, *cpu); err != nil {
 		return err
-	}
-	for _, task := range tasks {
-		id, err := strconv.Atoi(task.Name())
-		if err != nil {
-			return err
-		}
-		if err := fifo(id, 10); err != nil {
-			return err
-		}
-		if *cpu < 0 {
-			continue
-		}
-		if err := sched.SetAffinity(id, []int{*cpu}); err != nil {
-			return err
-		}
 	}
 	var mu sync.Mutex
 	var times []int64
@@ -135,18 +119,42 @@ func serve(args []string) error {
 	return json.NewEncoder(os.Stdout).Encode(times)
 }
 
-func fifo(thread, priority int) error {
-	return unix.SchedSetAttr(thread, &unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: unix.SCHED_FIFO,
-		Priority: uint32(priority)}, 0)
-}
-
-// burn has the processor for 4 of each 8 ms, before all other threads.
-func burn([]string) error {
-	runtime.LockOSThread()
-	if err := os.WriteFile("/proc/thread-self/comm", []byte("burner"), 0); err != nil {
+// alone makes all threads of this process go before those of others with a lower priority, so that
+// other programs of the machine do not change the result of a test. cpu is their processor; -1: any.
+func alone(priority, cpu int) error {
+	tasks, err := os.ReadDir("/proc/self/task")
+	if err != nil {
 		return err
 	}
-	if err := fifo(0, 50); err != nil {
+	for _, task := range tasks {
+		id, err := strconv.Atoi(task.Name())
+		if err != nil {
+			return err
+		}
+		if err := unix.SchedSetAttr(id, &unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: unix.SCHED_FIFO,
+			Priority: uint32(priority)}, 0); err != nil {
+			return err
+		}
+		if cpu < 0 {
+			continue
+		}
+		if err := sched.SetAffinity(id, []int{cpu}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// burn has the processor for a time, before all other threads, then leaves it for the same time.
+func burn(args []string) error {
+	f := flag.NewFlagSet(burnRole, flag.ContinueOnError)
+	cpu := f.Int("cpu", -1, "")
+	busy := f.Duration("for", 0, "")
+	if err := f.Parse(args); err != nil {
+		return err
+	}
+	runtime.LockOSThread()
+	if err := errors.Join(os.WriteFile("/proc/thread-self/comm", []byte("burner"), 0), alone(50, *cpu)); err != nil {
 		return err
 	}
 	fmt.Println("ready")
@@ -155,9 +163,9 @@ func burn([]string) error {
 		os.Exit(0)
 	}()
 	for {
-		for began := time.Now(); time.Since(began) < 4*time.Millisecond; {
+		for began := time.Now(); time.Since(began) < *busy; {
 		}
-		time.Sleep(4 * time.Millisecond)
+		time.Sleep(*busy)
 	}
 }
 

@@ -87,8 +87,8 @@ func (x *Service) advice(st Stage) []string {
 			"from it; its queues do not shorten this.")
 	case App:
 		if foreign >= 0.3 {
-			return append(out, "Other threads had the application's processor meanwhile. A lane's `cpus` keep them away; "+
-				"nothing else of a lane shortens this.")
+			return append(out, "Other threads ran on the application's processor meanwhile. If it did not sleep, a lane's "+
+				"`cpus` keep them away; nothing else of a lane shortens this.")
 		}
 		return append(out, "This is the service's own time. A lane does not shorten it.")
 	case SocketToCard:

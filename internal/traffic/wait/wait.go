@@ -44,19 +44,24 @@ type Options struct {
 	// CgroupRoot is where control groups of version 2 are mounted. Programs there see an application
 	// take a datagram. "": UDP's reads are not seen, so no UDP request is measured.
 	CgroupRoot string
+	// Completions says that a device has transmit completions: it is a card.
+	Completions bool
 	// CardOffset is the card's clock minus CLOCK_MONOTONIC, in ns; 0: the card's timestamps are not
 	// used.
 	CardOffset int64
 }
 
-// Programs are the loaded and attached programs, until Close.
+// Programs are the loaded programs, until Close.
 type Programs struct {
-	coll    *ebpf.Collection
-	links   []link.Link
-	shards  uint32
-	ports   [2][65536]uint8 // 1: a service's
-	samples *ringbuf.Reader
-	stamps  int // a socket; while it is open, the kernel stamps received packets
+	coll        *ebpf.Collection
+	links       []link.Link
+	epoch       uint32
+	root        string                     // of the control groups
+	attachTypes map[string]ebpf.AttachType // by program
+	shards      uint32
+	ports       [2][65536]uint8 // 1: a service's
+	samples     *ringbuf.Reader
+	stamps      int // a socket; while it is open, the kernel stamps received packets
 	// Has lists the tracepoints that this kernel has and the programs are attached to.
 	Has []string
 }
@@ -66,7 +71,7 @@ type Programs struct {
 var required = []string{"netif_receive_skb", "tcp_probe", "tcp_rcv_space_adjust", "net_dev_queue",
 	"net_dev_start_xmit"}
 
-// Open loads and attaches the programs. After an error, nothing is attached.
+// Open loads the programs. Nothing is attached before Attach.
 func Open(o Options) (*Programs, error) {
 	if len(o.Services) == 0 || len(o.Services) > MaxServices {
 		return nil, fmt.Errorf("%d services: want 1 to %d", len(o.Services), MaxServices)
@@ -83,7 +88,7 @@ func (p *Programs) open(o Options) error {
 	if err != nil {
 		return err
 	}
-	if err := p.prune(spec, o.CgroupRoot != ""); err != nil {
+	if err := p.prune(spec, o); err != nil {
 		return err
 	}
 	var ns unix.Stat_t
@@ -95,8 +100,7 @@ func (p *Programs) open(o Options) error {
 		p.shards *= 2
 	}
 	spec.Maps["wait_times"].MaxEntries = uint32(len(o.Services)) * Stages * p.shards
-	for name, v := range map[string]uint32{"device": uint32(o.Device), "device_netns": uint32(ns.Ino), "shards": p.shards,
-		"sample": ^uint32(0), "front": ^uint32(0)} {
+	for name, v := range map[string]uint32{"device": uint32(o.Device), "device_netns": uint32(ns.Ino), "shards": p.shards} {
 		if err := spec.Variables[name].Set(v); err != nil {
 			return fmt.Errorf("%s: %w", name, err)
 		}
@@ -121,45 +125,100 @@ func (p *Programs) open(o Options) error {
 	if p.stamps, err = stampPackets(); err != nil {
 		return fmt.Errorf("timestamps of received packets: %w", err)
 	}
+	p.root = o.CgroupRoot
+	p.attachTypes = map[string]ebpf.AttachType{}
+	for name, prog := range spec.Programs {
+		p.attachTypes[name] = prog.AttachType
+	}
+	return nil
+}
+
+// threadsProgram is the program that remembers which threads the processors run. On a host with many
+// switches of threads it costs most.
+const threadsProgram = "wait_sched_switch"
+
+// Attach attaches the programs; threadsProgram only with threads. Requests that have arrived before
+// are not followed. After an error, none is attached.
+func (p *Programs) Attach(threads bool) error {
+	if len(p.links) > 0 {
+		return errors.New("attached already")
+	}
+	p.epoch++
+	if err := errors.Join(p.coll.Variables["epoch"].Set(p.epoch),
+		p.coll.Variables["threads"].Set(map[bool]uint32{true: 1}[threads])); err != nil {
+		return err
+	}
 	for _, name := range slices.Sorted(maps.Keys(p.coll.Programs)) {
+		if name == threadsProgram && !threads {
+			continue
+		}
 		var l link.Link
+		var err error
 		if prog := p.coll.Programs[name]; prog.Type() == ebpf.CGroupSockAddr {
-			l, err = link.AttachCgroup(link.CgroupOptions{Path: o.CgroupRoot, Attach: spec.Programs[name].AttachType,
-				Program: prog})
+			l, err = link.AttachCgroup(link.CgroupOptions{Path: p.root, Attach: p.attachTypes[name], Program: prog})
 		} else {
 			l, err = link.AttachTracing(link.TracingOptions{Program: prog})
 		}
 		if err != nil {
-			return fmt.Errorf("attach %s: %w", name, err)
+			return errors.Join(fmt.Errorf("attach %s: %w", name, err), p.Detach())
 		}
 		p.links = append(p.links, l)
 	}
 	return nil
 }
 
-// prune removes from spec what this kernel has no tracepoint for.
-func (p *Programs) prune(spec *ebpf.CollectionSpec, groups bool) error {
+// Detach detaches the programs. Requests that are under way are not counted.
+func (p *Programs) Detach() error {
+	var errs []error
+	for _, l := range p.links {
+		errs = append(errs, l.Close())
+	}
+	p.links = nil
+	return errors.Join(errs...)
+}
+
+// need says which tracepoints only some measurements need.
+func (o *Options) need(tracepoint string, has func(string) bool) bool {
+	uses := func(protocol uint8) bool {
+		return slices.ContainsFunc(o.Services, func(s Service) bool { return s.Protocol == protocol })
+	}
+	switch tracepoint {
+	case "tcp_probe", "tcp_rcv_space_adjust", "tcp_retransmit_skb", "tcp_sendmsg_locked":
+		return uses(unix.IPPROTO_TCP)
+	case "sock_send_length":
+		return uses(unix.IPPROTO_TCP) && !has("tcp_sendmsg_locked")
+	case "sk_data_ready", "sock_recv_length":
+		return uses(unix.IPPROTO_UDP)
+	case "": // the programs of control groups
+		return uses(unix.IPPROTO_UDP) && o.CgroupRoot != ""
+	case "consume_skb":
+		return o.Completions
+	}
+	return true
+}
+
+// prune removes from spec what is not needed, and what this kernel has no tracepoint for.
+func (p *Programs) prune(spec *ebpf.CollectionSpec, o Options) error {
 	kernel, err := btf.LoadKernelSpec()
 	if err != nil {
 		return fmt.Errorf("the kernel's types: %w", err)
 	}
-	for name, prog := range spec.Programs {
-		if prog.Type == ebpf.CGroupSockAddr {
-			if !groups {
-				delete(spec.Programs, name)
-			}
-			continue
-		}
+	has := func(tracepoint string) bool {
 		var t *btf.Typedef
-		err := kernel.TypeByName("btf_trace_"+prog.AttachTo, &t)
+		return kernel.TypeByName("btf_trace_"+tracepoint, &t) == nil
+	}
+	for name, prog := range spec.Programs {
 		switch {
-		case err == nil:
+		case prog.AttachTo == "":
+		case has(prog.AttachTo):
 			p.Has = append(p.Has, prog.AttachTo)
-		case !errors.Is(err, btf.ErrNotFound):
-			return err
 		case slices.Contains(required, prog.AttachTo):
 			return fmt.Errorf("tracepoint %s: %w", prog.AttachTo, ebpf.ErrNotSupported)
 		default:
+			delete(spec.Programs, name)
+			continue
+		}
+		if !o.need(prog.AttachTo, has) {
 			delete(spec.Programs, name)
 		}
 	}
@@ -247,15 +306,6 @@ func (p *Programs) CardStamps() (all, misfits uint64, err error) {
 	return all, misfits, err
 }
 
-// SetSample sets the share of the time in which new requests are followed, 0 to 1, and the share in
-// which it is recorded which threads the processors run. The second is part of the first.
-func (p *Programs) SetSample(follow, threads float64) error {
-	follow = min(max(follow, 0), 1)
-	threads = min(max(threads, 0), follow)
-	return errors.Join(p.coll.Variables["sample"].Set(uint32(follow*(1<<32-1))),
-		p.coll.Variables["front"].Set(uint32(threads*(1<<32-1))))
-}
-
 // Counts are the counters of a service.
 type Counts struct{ Seen, Requests, Pipelined, Unpaired, Retransmits, Drops, Lost uint64 }
 
@@ -308,11 +358,7 @@ func (p *Programs) Close() error {
 	if p == nil {
 		return nil
 	}
-	var errs []error
-	for _, l := range p.links {
-		errs = append(errs, l.Close())
-	}
-	p.links = nil
+	errs := []error{p.Detach()}
 	if p.samples != nil {
 		errs = append(errs, p.samples.Close())
 		p.samples = nil

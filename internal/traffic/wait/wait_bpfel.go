@@ -52,15 +52,15 @@ const (
 	waitVarDevice                 = "device"
 	waitVarDeviceNetns            = "device_netns"
 	waitVarDgrams                 = "dgrams"
-	waitVarFront                  = "front"
+	waitVarEpoch                  = "epoch"
 	waitVarLostSamples            = "lost_samples"
 	waitVarPorts                  = "ports"
 	waitVarRealOffset             = "real_offset"
-	waitVarSample                 = "sample"
 	waitVarSent                   = "sent"
 	waitVarShards                 = "shards"
 	waitVarSlow                   = "slow"
 	waitVarSlowArrival            = "slow_arrival"
+	waitVarThreads                = "threads"
 )
 
 // loadWait returns the embedded CollectionSpec for wait.
@@ -153,15 +153,15 @@ type waitVariableSpecs struct {
 	Device      *ebpf.VariableSpec `ebpf:"device"`
 	DeviceNetns *ebpf.VariableSpec `ebpf:"device_netns"`
 	Dgrams      *ebpf.VariableSpec `ebpf:"dgrams"`
-	Front       *ebpf.VariableSpec `ebpf:"front"`
+	Epoch       *ebpf.VariableSpec `ebpf:"epoch"`
 	LostSamples *ebpf.VariableSpec `ebpf:"lost_samples"`
 	Ports       *ebpf.VariableSpec `ebpf:"ports"`
 	RealOffset  *ebpf.VariableSpec `ebpf:"real_offset"`
-	Sample      *ebpf.VariableSpec `ebpf:"sample"`
 	Sent        *ebpf.VariableSpec `ebpf:"sent"`
 	Shards      *ebpf.VariableSpec `ebpf:"shards"`
 	Slow        *ebpf.VariableSpec `ebpf:"slow"`
 	SlowArrival *ebpf.VariableSpec `ebpf:"slow_arrival"`
+	Threads     *ebpf.VariableSpec `ebpf:"threads"`
 }
 
 // waitObjects contains all objects after they have been loaded into the kernel.
@@ -221,15 +221,15 @@ type waitVariables struct {
 	Device      *ebpf.Variable `ebpf:"device"`
 	DeviceNetns *ebpf.Variable `ebpf:"device_netns"`
 	Dgrams      *ebpf.Variable `ebpf:"dgrams"`
-	Front       *ebpf.Variable `ebpf:"front"`
+	Epoch       *ebpf.Variable `ebpf:"epoch"`
 	LostSamples *ebpf.Variable `ebpf:"lost_samples"`
 	Ports       *ebpf.Variable `ebpf:"ports"`
 	RealOffset  *ebpf.Variable `ebpf:"real_offset"`
-	Sample      *ebpf.Variable `ebpf:"sample"`
 	Sent        *ebpf.Variable `ebpf:"sent"`
 	Shards      *ebpf.Variable `ebpf:"shards"`
 	Slow        *ebpf.Variable `ebpf:"slow"`
 	SlowArrival *ebpf.Variable `ebpf:"slow_arrival"`
+	Threads     *ebpf.Variable `ebpf:"threads"`
 }
 
 // waitPrograms contains all programs after they have been loaded into the kernel.

@@ -43,6 +43,7 @@ func TestTry(t *testing.T) {
 	must.Do(t, err)
 	defer p.Close()
 	t.Log(p.Has)
+	must.Do(t, p.Attach(true))
 	c, err := net.Dial("tcp", "127.0.0.1:11211")
 	must.Do(t, err)
 	b := make([]byte, 10)

@@ -22,7 +22,7 @@ struct history {
 	__u64	dev;		/* address of the device */
 	__u32	n;		/* entries ever written */
 	__u16	queue;
-	__u8	gap;		/* the last entry says that the next are not recorded */
+	__u32	epoch;
 	struct past past[PAST];
 };
 
@@ -39,6 +39,7 @@ struct sample {
 
 struct history sent[QUEUES];
 __u64 lost_samples;
+__u32 threads;	/* 1: what the processors run is remembered now */
 
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
@@ -54,8 +55,13 @@ struct {
 
 static __always_inline struct past *next_past(struct history *h)
 {
-	struct past *p = &h->past[h->n & (PAST - 1)];
+	struct past *p;
 
+	if (h->epoch != epoch) {
+		h->n = 0;
+		h->epoch = epoch;
+	}
+	p = &h->past[h->n & (PAST - 1)];
 	h->n++;
 	return p;
 }
@@ -77,6 +83,8 @@ static __always_inline void tell(struct history *h, __u32 service, enum stage st
 	struct sample *s = bpf_ringbuf_reserve(&wait_samples, sizeof(*s), 0);
 	__u32 i, n = h->n;
 
+	if (h->epoch != epoch)
+		n = 0;
 	if (!s) {
 		__sync_fetch_and_add(&lost_samples, 1);
 		return;
@@ -146,39 +154,23 @@ static __always_inline void tell_ran(struct request *r, enum stage stage, __u64 
 {
 	struct history *h;
 
-	if (!is_slow(r->service, stage, from, to))
+	if (!threads || !is_slow(r->service, stage, from, to))
 		return;
 	h = ran();
 	if (h)
 		tell(h, r->service, stage, from, to, 0, 0);
 }
 
-/* The next entry of this processor's threads; 0 while nothing is followed. */
-static __always_inline struct past *next_run(void)
-{
-	struct history *h = ran();
-	int off = !now_within(front);
-	struct past *e;
-
-	if (!h || (off && h->gap))
-		return 0;
-	h->gap = off;
-	e = next_past(h);
-	e->at = bpf_ktime_get_ns();
-	if (!off)
-		return e;
-	e->id = 0;
-	e->comm[0] = 0;
-	return 0;
-}
-
 SEC("tp_btf/sched_switch")
 int BPF_PROG(wait_sched_switch, int preempt, struct task_struct *prev, struct task_struct *next)
 {
-	struct past *e = next_run();
+	struct history *h = ran();
+	struct past *e;
 
-	if (!e)
+	if (!h)
 		return 0;
+	e = next_past(h);
+	e->at = bpf_ktime_get_ns();
 	e->id = next->tgid;
 	bpf_probe_read_kernel(e->comm, sizeof(e->comm), next->comm);
 	return 0;
@@ -186,10 +178,13 @@ int BPF_PROG(wait_sched_switch, int preempt, struct task_struct *prev, struct ta
 
 static __always_inline void softirq(int begins)
 {
-	struct past *e = next_run();
+	struct history *h = threads ? ran() : 0;
+	struct past *e;
 
-	if (!e)
+	if (!h)
 		return;
+	e = next_past(h);
+	e->at = bpf_ktime_get_ns();
 	if (begins) {
 		e->id = 0;
 		__builtin_memcpy(e->comm, "softirq net_rx\0", 16);

@@ -106,11 +106,6 @@ int BPF_PROG(wait_netif_receive_skb, struct sk_buff *skb)
 	__u32 netns;
 	__u64 now;
 
-	if (!sampled()) {
-		if (a->skb == id)
-			a->skb = 0; /* that was another packet */
-		return 0;
-	}
 	cpu = this_cpu();
 	past = received();
 	if (!cpu || !past)
@@ -123,7 +118,7 @@ int BPF_PROG(wait_netif_receive_skb, struct sk_buff *skb)
 		goto out;
 	netns = skb->dev->nd_net.net->ns.inum;
 	/* A packet to another namespace passes here twice: its first time counts. */
-	if (a->skb != id || a->seq != h.seq || now - a->stack > SECOND) {
+	if (a->skb != id || a->epoch != epoch || a->seq != h.seq || now - a->stack > SECOND) {
 		int service;
 
 		if (!on_device(skb->dev))
@@ -131,6 +126,7 @@ int BPF_PROG(wait_netif_receive_skb, struct sk_buff *skb)
 		a->card = at_card(skb, cpu, now);
 		a->stack = now;
 		a->seq = h.seq;
+		a->epoch = epoch;
 		a->cpu = bpf_get_smp_processor_id();
 		a->skb = id;
 		if (now - a->card > slow_arrival) {

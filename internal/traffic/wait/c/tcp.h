@@ -32,7 +32,7 @@ int BPF_PROG(wait_tcp_probe, struct sock *sk, struct sk_buff *skb)
 	struct tcp_sock *tp;
 	__u64 id = number(&ctx[1]);
 	struct arrival *a = arrival_of(id);
-	int followed = a->skb == id;
+	int followed = a->skb == id && a->epoch == epoch;
 	struct request *r;
 	struct conn *c;
 	__u8 offset;
@@ -56,22 +56,17 @@ int BPF_PROG(wait_tcp_probe, struct sock *sk, struct sk_buff *skb)
 	if (!c || c->service >= SERVICES)
 		return 0;
 	r = &c->now;
-	if (r->state != IDLE) {
+	if (state_of(r) != IDLE) {
 		count(c->service, pipelined);
 		if (r->state == ARRIVED)
 			return 0; /* more of it, or a request that is read along with it */
 		r = &c->next;
-		if (r->state != IDLE)
+		if (state_of(r) != IDLE)
 			return 0;
 	}
 	if (!followed)
 		return 0;
-	r->card = a->card;
-	r->stack = a->stack;
-	r->cpu = a->cpu;
-	r->service = c->service;
-	r->sock = bpf_ktime_get_ns();
-	r->state = ARRIVED;
+	begin(r, a, c->service, bpf_ktime_get_ns());
 	count(c->service, seen);
 	return 0;
 }
@@ -86,7 +81,7 @@ int BPF_PROG(wait_tcp_rcv_space_adjust, struct sock *sk)
 	if (!c)
 		return 0;
 	c->next.state = IDLE; /* the application takes it as a part of the present request */
-	if (c->now.state != ARRIVED)
+	if (state_of(&c->now) != ARRIVED)
 		return 0;
 	tp = bpf_skc_to_tcp_sock(sk);
 	if (!tp)
@@ -101,7 +96,7 @@ int BPF_PROG(wait_tcp_rcv_space_adjust, struct sock *sk)
 
 static __always_inline void written(struct conn *c)
 {
-	if (c->now.state != READ)
+	if (state_of(&c->now) != READ)
 		return;
 	c->now.write = bpf_ktime_get_ns();
 	c->now.state = WRITTEN;

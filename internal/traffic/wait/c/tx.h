@@ -20,7 +20,7 @@ static __always_inline int queue_tcp(struct sock *sk, struct sk_buff *skb, __u64
 	if (!c)
 		return 0;
 	r = &c->now;
-	if (r->state != READ && r->state != WRITTEN)
+	if (state_of(r) != READ && state_of(r) != WRITTEN)
 		return 0;
 	if (bpf_probe_read_kernel(tcp, sizeof(tcp), skb->head + skb->transport_header))
 		return 0;
@@ -51,7 +51,7 @@ static __always_inline int queue_udp(struct sock *sk, struct sk_buff *skb, __u64
 	p.remote_port = h.dest;
 	p.local_port = bpf_ntohs(h.source);
 	d = dgram_of(&p);
-	if (!d || d->now.state != READ)
+	if (!d || state_of(&d->now) != READ)
 		return 0;
 	d->now.write = d->now.queue = bpf_ktime_get_ns();
 	d->now.state = IDLE;
@@ -98,13 +98,13 @@ int BPF_PROG(wait_net_dev_start_xmit, struct sk_buff *skb, struct net_device *de
 	struct history *past = 0;
 	struct header h;
 
-	if (sampled() && on_device(dev)) {
+	if (on_device(dev)) {
 		past = sent_by(number(&ctx[1]), skb->queue_mapping);
 		if (!parse(&h, skb->head + skb->network_header))
 			past = 0;
 	}
 	now = bpf_ktime_get_ns();
-	if (d->skb != id || d->xmit)
+	if (d->skb != id || d->req.epoch != epoch || d->xmit)
 		goto out;
 	if (!on_device(dev))
 		goto out;
@@ -128,7 +128,7 @@ int BPF_PROG(wait_consume_skb, struct sk_buff *skb)
 	__u64 id = number(&ctx[0]);
 	struct departure *d = departure_of(id);
 
-	if (d->skb != id || !d->xmit)
+	if (d->skb != id || d->req.epoch != epoch || !d->xmit)
 		return 0;
 	d->skb = 0;
 	if (d->req.service < SERVICES)

@@ -24,7 +24,7 @@ static __always_inline void udp_arrives(struct cpu *cpu, struct header *h, struc
 	__builtin_memcpy(p.addr, h->from, sizeof(p.addr));
 	slot = slot_of_peer(&p) & (SLOTS - 1);
 	d = &dgrams[slot];
-	if (d->now.state != IDLE) {
+	if (state_of(&d->now) != IDLE) {
 		int same = same_peer(&d->peer, &p);
 
 		if (a->stack - d->now.stack < SECOND) {
@@ -41,12 +41,7 @@ static __always_inline void udp_arrives(struct cpu *cpu, struct header *h, struc
 	}
 	d->now.state = IDLE;
 	d->peer = p;
-	d->now.card = a->card;
-	d->now.stack = a->stack;
-	d->now.sock = d->now.read = d->now.write = 0;
-	d->now.cpu = a->cpu;
-	d->now.service = service;
-	d->now.state = ARRIVED;
+	begin(&d->now, a, service, 0);
 	cpu->dgram = slot + 1;
 	count(service, seen);
 }
@@ -65,7 +60,7 @@ int BPF_PROG(wait_sk_data_ready, struct sock *sk)
 		return 0;
 	d = &dgrams[(cpu->dgram - 1) & (SLOTS - 1)];
 	cpu->dgram = 0;
-	if (d->now.state == ARRIVED && d->peer.local_port == sk->__sk_common.skc_num)
+	if (state_of(&d->now) == ARRIVED && d->peer.local_port == sk->__sk_common.skc_num)
 		d->now.sock = bpf_ktime_get_ns();
 	return 0;
 }
@@ -74,7 +69,7 @@ static __always_inline void udp_read(const struct peer *p)
 {
 	struct dgram *d = dgram_of(p);
 
-	if (!d || d->now.state != ARRIVED)
+	if (!d || state_of(&d->now) != ARRIVED)
 		return;
 	d->now.read = bpf_ktime_get_ns();
 	d->now.state = READ;

@@ -26,6 +26,7 @@ struct request {
 	__u64	card, stack, sock, read, write;
 	__u64	queue;		/* the answer is in the qdisc */
 	__u32	answer;		/* TCP: the answer's first sequence number */
+	__u32	epoch;
 	__u8	service;
 	__u8	state;
 	__u16	cpu;		/* on which the stack had the packet */
@@ -50,6 +51,7 @@ struct counts {
 struct arrival {
 	__u64	skb, card, stack;
 	__u32	seq;
+	__u32	epoch;
 	__u16	cpu;
 };
 
@@ -97,13 +99,15 @@ struct cpu {
 		__u32	napi;
 		__u64	empty;	/* when a poll last left the ring empty */
 	} polls[16];
+	__u32	epoch;
 	__u32	dgram;		/* index of the datagram that is in the stack, plus 1 */
 };
 
 /* Set by user space, at any time. */
 __u8 ports[2][65536];		/* 1: local port of a service; TCP, UDP */
-__u32 sample;			/* share of the time in which requests are followed, of 2^32 - 1 */
-__u32 front;			/* the same, of threads that are remembered; at most sample */
+/* The programs are attached for a part of the time. What they remember from an earlier epoch
+ * is void, because they have not seen what happened since. */
+__u32 epoch = 1;
 __s64 real_offset;		/* CLOCK_REALTIME - CLOCK_MONOTONIC */
 __s64 card_offset;		/* the card's clock - CLOCK_MONOTONIC; 0: not used */
 __u64 slow[SERVICES][STAGES];	/* a longer wait is a slow one; 0: none is */
@@ -169,8 +173,14 @@ struct {
 static __always_inline struct cpu *this_cpu(void)
 {
 	__u32 zero = 0;
+	struct cpu *cpu = bpf_map_lookup_elem(&wait_cpus, &zero);
 
-	return bpf_map_lookup_elem(&wait_cpus, &zero);
+	if (cpu && cpu->epoch != epoch) {
+		cpu->raised = cpu->again = cpu->packet = 0;
+		cpu->dgram = 0;
+		cpu->epoch = epoch;
+	}
+	return cpu;
 }
 
 static __always_inline struct counts *counts_of(__u32 service)
@@ -283,18 +293,22 @@ static __always_inline void record(__u32 service, enum stage stage, __u64 from, 
 		__sync_fetch_and_add(&times[b], 1);
 }
 
-/* Reports whether something is done now that is done in a share of the time. The answer is
- * the same for a jiffy, and yes for each larger share if it is yes for a smaller one. */
-static __always_inline int now_within(__u32 share)
+/* The state of a request; IDLE if it is void. */
+static __always_inline enum state state_of(const struct request *r)
 {
-	__u32 h = (bpf_jiffies64() * 0x9E3779B97F4A7C15ULL) >> 32;
-
-	return h <= share;
+	return r->epoch == epoch ? r->state : IDLE;
 }
 
-static __always_inline int sampled(void)
+static __always_inline void begin(struct request *r, const struct arrival *a, __u8 service, __u64 sock)
 {
-	return now_within(sample);
+	r->card = a->card;
+	r->stack = a->stack;
+	r->sock = sock;
+	r->read = r->write = r->queue = 0;
+	r->cpu = a->cpu;
+	r->service = service;
+	r->epoch = epoch;
+	r->state = ARRIVED;
 }
 
 /* The headers of a packet that the programs use. */
