@@ -76,17 +76,17 @@ than take more than --max-cost of the services' processor time.`,
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&c.Lane, "lane", "", "only the services in this lane")
-	f.Uint16Var(&c.Port, "port", 0, "only the services at this port")
-	f.StringVar(&c.Protocol, "protocol", "", "tcp or udp, for --port")
+	f.StringVar(&c.Lane, "lane", "", "only the services in this `lane`")
+	f.Uint16Var(&c.Port, "port", 0, "only the services at this `port`")
+	f.StringVar(&c.Protocol, "protocol", "", "tcp or udp: the `protocol` of --port")
 	f.IntVar(&c.PID, "pid", 0, "only the services of this process")
 	f.StringVar(&c.Unit, "unit", "", "only the services of this systemd `unit`")
 	f.StringVar(&c.Container, "container", "", "only the services of the container with this `ID`")
 	cli.TimeVar(f, &took, "for", "measure for this time, at most 24h")
 	f.BoolVar(&watch, "watch", false, "print a table for each --for, until Ctrl-C")
 	f.IntVar(&tables, "count", 0, "with --watch: end after this number of tables (0: at Ctrl-C)")
-	f.Float64Var(&o.MaxCost, "max-cost", o.MaxCost, "largest share of the services' processor time, 0 to 1")
-	f.Float64Var(&o.SampleRate, "sample", o.SampleRate, "follow requests in this share of the time, whatever the cost")
+	f.Float64Var(&o.MaxCost, "max-cost", o.MaxCost, "largest `share` of the services' processor time, 0 to 1")
+	f.Float64Var(&o.SampleRate, "sample", o.SampleRate, "follow requests in this `share` of the time, whatever the cost")
 	return cmd
 }
 

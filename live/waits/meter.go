@@ -145,9 +145,14 @@ func (m *meter) choose(now time.Time) {
 	busy := m.all()
 	services := float64(busy-m.busy) / max(now.Sub(m.at).Seconds(), 1e-3)
 	m.busy, m.at = busy, now
-	if !m.fixed && m.unknown == "" {
-		m.pace = choose(m.maxCost*services, m.rates)
+	if m.fixed || m.unknown != "" {
+		return
 	}
+	allowed := m.maxCost * services
+	if float64(m.own) > m.maxCost*float64(busy) { // the first slices cost too much: make up for it
+		allowed /= 2
+	}
+	m.pace = choose(allowed, m.rates)
 }
 
 // choose returns the pace whose cost is at most nine tenths of allowed, in ns per second. At most a

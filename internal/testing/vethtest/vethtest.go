@@ -197,7 +197,7 @@ func AddAddress(t *testing.T, ifindex int, addr [4]byte, prefix uint8) {
 var errDeadline = errors.New("condition not met within a minute")
 
 // Until waits up to a minute for a condition that the kernel makes true by itself.
-func Until(t *testing.T, what string, cond func() bool) {
+func Until(t testing.TB, what string, cond func() bool) {
 	t.Helper()
 	for end := time.Now().Add(time.Minute); ; { // an emulated guest is slow
 		if cond() {
