@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
 
 	"github.com/niclane/niclane/cmd/internal/cli"
 	"github.com/niclane/niclane/lane/engine"
@@ -118,7 +119,7 @@ func (a *app) waits(ctx context.Context, choice waits.Choice, o waits.Options, p
 	defer stop()
 	if o.Device != "" {
 		if _, err := net.InterfaceByName(o.Device); err != nil {
-			return fmt.Errorf("%s: %w", o.Device, err)
+			return fmt.Errorf("%s: %w", o.Device, unix.ENODEV)
 		}
 	}
 	lanes, err := a.lanesInForce(o.Device)
@@ -152,7 +153,7 @@ func (a *app) waits(ctx context.Context, choice waits.Choice, o waits.Options, p
 		}
 		if o.Device != "" {
 			if _, err := net.InterfaceByName(o.Device); err != nil {
-				return fmt.Errorf("%s went away: %w", o.Device, err)
+				return fmt.Errorf("%s went away: %w", o.Device, unix.ENODEV)
 			}
 		}
 		if err := a.printWaits(now.Sub(before).Report(o.Device, notes...), count != 1); err != nil {
