@@ -57,7 +57,15 @@ func serve(args []string) error {
 	if err := f.Parse(args); err != nil {
 		return err
 	}
-	if err := alone(10, *cpu); err != nil {
+	// Other programs of the machine shall not change the result of a test.
+	if err := threads(func(id int) error {
+		if *cpu >= 0 {
+			if err := sched.SetAffinity(id, []int{*cpu}); err != nil {
+				return err
+			}
+		}
+		return unix.Setpriority(unix.PRIO_PROCESS, id, -20)
+	}); err != nil {
 		return err
 	}
 	var mu sync.Mutex
@@ -119,9 +127,8 @@ func serve(args []string) error {
 	return json.NewEncoder(os.Stdout).Encode(times)
 }
 
-// alone makes all threads of this process go before those of others with a lower priority, so that
-// other programs of the machine do not change the result of a test. cpu is their processor; -1: any.
-func alone(priority, cpu int) error {
+// threads calls f for each thread of this process, with its ID.
+func threads(f func(id int) error) error {
 	tasks, err := os.ReadDir("/proc/self/task")
 	if err != nil {
 		return err
@@ -131,14 +138,7 @@ func alone(priority, cpu int) error {
 		if err != nil {
 			return err
 		}
-		if err := unix.SchedSetAttr(id, &unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: unix.SCHED_FIFO,
-			Priority: uint32(priority)}, 0); err != nil {
-			return err
-		}
-		if cpu < 0 {
-			continue
-		}
-		if err := sched.SetAffinity(id, []int{cpu}); err != nil {
+		if err := f(id); err != nil {
 			return err
 		}
 	}
@@ -154,7 +154,9 @@ func burn(args []string) error {
 		return err
 	}
 	runtime.LockOSThread()
-	if err := errors.Join(os.WriteFile("/proc/thread-self/comm", []byte("burner"), 0), alone(50, *cpu)); err != nil {
+	if err := errors.Join(os.WriteFile("/proc/thread-self/comm", []byte("burner"), 0),
+		sched.SetAffinity(0, []int{*cpu}),
+		unix.SchedSetAttr(0, &unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: unix.SCHED_FIFO, Priority: 50}, 0)); err != nil {
 		return err
 	}
 	fmt.Println("ready")
