@@ -87,7 +87,7 @@ than take more than --max-cost of the services' processor time.`,
 	f.BoolVar(&watch, "watch", false, "print a table for each --for, until Ctrl-C")
 	f.IntVar(&tables, "count", 0, "with --watch: end after this number of tables (0: at Ctrl-C)")
 	f.Float64Var(&o.MaxCost, "max-cost", o.MaxCost, "largest `share` of the services' processor time, 0 to 1")
-	f.Float64Var(&o.SampleRate, "sample", o.SampleRate, "follow requests in this `share` of the time, whatever the cost")
+	f.Float64Var(&o.SampleRate, "sample", o.SampleRate, "follow requests in this `share` of the time, at any cost")
 	return cmd
 }
 

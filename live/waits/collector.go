@@ -154,8 +154,8 @@ func kernelServices(targets []Target) ([]wait.Service, error) {
 // explain adds what would be right to an error of wait.Open.
 func explain(err error) error {
 	if errors.Is(err, os.ErrPermission) {
-		return fmt.Errorf("%w: waits needs CAP_BPF, CAP_PERFMON and CAP_NET_ADMIN, and a kernel that lockdown does not "+
-			"confine (cat /sys/kernel/security/lockdown)", err)
+		return fmt.Errorf("%w: waits needs CAP_BPF, CAP_PERFMON and CAP_NET_ADMIN, and a kernel that lockdown "+
+			"does not confine (cat /sys/kernel/security/lockdown)", err)
 	}
 	return fmt.Errorf("%w: waits needs Linux 5.17 with BTF (/sys/kernel/btf/vmlinux)", err)
 }

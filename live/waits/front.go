@@ -45,7 +45,7 @@ func where(places []place) string {
 		numbers = append(numbers, p.number)
 	}
 	if !same { // such as queues for some packets, and the processor for those without a queue
-		places, numbers = places[:1], numbers[:1]
+		numbers = numbers[:1]
 	}
 	slices.Sort(numbers)
 	text := fmt.Sprintf("%s %d", first.kind, numbers[0])

@@ -10,7 +10,6 @@ import (
 	"math"
 	"net"
 	"net/netip"
-
 	"slices"
 	"strconv"
 	"strings"

@@ -65,7 +65,8 @@ type clock struct {
 }
 
 func newMeter(o Options) meter {
-	m := meter{maxCost: o.MaxCost, fixed: o.FixedRate, pace: pace{1, 1}, at: time.Now(), clocks: map[wait.Reader]*clock{}}
+	m := meter{maxCost: o.MaxCost, fixed: o.FixedRate, pace: pace{1, 1}, at: time.Now(),
+		clocks: map[wait.Reader]*clock{}}
 	if o.FixedRate {
 		m.pace = pace{o.SampleRate, o.SampleRate}
 	}
@@ -200,9 +201,9 @@ func (c *Collector) watch(ctx context.Context) {
 		case n == firstSlices-1 || m.pace.follow < 1 || n%gaugeEvery == 0:
 			m.choose(time.Now())
 		}
-		next := threads
 		part += m.pace.threads / m.pace.follow
-		if next = part >= 1; next {
+		next := part >= 1
+		if next {
 			part--
 		}
 		off := time.Duration(float64(slice) * (1/m.pace.follow - 1))

@@ -26,11 +26,12 @@ func missing(has []string, cgroupRoot string, completions bool, o Options) map[S
 		out[StackToSocket] = "udp: part of socket-to-app, because Linux before 6.3 does not show when the socket has it"
 	}
 	if uses("tcp") && no("sock_send_length") {
-		out[SocketToCard] = "tcp: from the qdisc on, because Linux before 6.3 does not show the write; what waits for " +
-			"TCP's pacing or window counts as app"
+		out[SocketToCard] = "tcp: from the qdisc on, because Linux before 6.3 does not show the write; what waits " +
+			"for TCP's pacing or window counts as app"
 	}
 	if uses("udp") && cgroupRoot == "" {
-		out[SocketToApp] = "udp: no control groups of version 2 are mounted, so reads are not seen and no request is followed"
+		out[SocketToApp] = "udp: no control groups of version 2 are mounted, so reads are not seen and no request " +
+			"is followed"
 	}
 	if !completions {
 		out[Card] = o.Device + " is a virtual device without transmit completions"

@@ -16,6 +16,7 @@ import (
 	"runtime"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -57,14 +58,22 @@ func serve(args []string) error {
 	if err := f.Parse(args); err != nil {
 		return err
 	}
-	// Other programs of the machine shall not change the result of a test.
+	line, err := os.ReadFile("/proc/cmdline")
+	if err != nil {
+		return err
+	}
 	if err := threads(func(id int) error {
 		if *cpu >= 0 {
 			if err := sched.SetAffinity(id, []int{*cpu}); err != nil {
 				return err
 			}
 		}
-		return unix.Setpriority(unix.PRIO_PROCESS, id, -20)
+		// Other programs of the machine shall not change the result of a test. In an emulated guest, there
+		// are none, and the server would keep the kernel's threads from their work.
+		if strings.Contains(string(line), "virtme") {
+			return nil
+		}
+		return unix.SchedSetAttr(id, &unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: unix.SCHED_FIFO, Priority: 10}, 0)
 	}); err != nil {
 		return err
 	}
@@ -305,7 +314,7 @@ func seen(t *testing.T, c *waits.Collector, n int) waits.Service {
 		var err error
 		s, err = c.Snapshot()
 		must.Do(t, err)
-		return s.Services[0].Requests >= uint64(n-n/50)
+		return s.Services[0].Requests >= uint64(n-n/4)
 	})
 	return s.Services[0]
 }

@@ -63,7 +63,7 @@ func Targets(inv *services.Inventory, lanes []intent.Lane, c Choice) (targets []
 	}
 	if n := len(targets); n > wait.MaxServices {
 		targets = targets[:wait.MaxServices]
-		notes = append(notes, fmt.Sprintf("%d of %d services are left out: name those to measure", n-wait.MaxServices, n))
+		notes = append(notes, fmt.Sprintf("%d of %d services are left out: name those to measure", n-len(targets), n))
 	}
 	return unique(targets), notes, nil
 }

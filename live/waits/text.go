@@ -79,7 +79,8 @@ func (x *ServiceReport) write(b *strings.Builder, d time.Duration) {
 	tw := tabwriter.NewWriter(&table, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintln(tw, "\tP50\tP90\tP99\tP99.9\t")
 	for _, w := range x.Waits {
-		fmt.Fprintf(tw, "%s\t%s\t%s\t%s\t%s\t\n", w.Stage, Duration(w.P50), Duration(w.P90), Duration(w.P99), Duration(w.P999))
+		fmt.Fprintf(tw, "%s\t%s\t%s\t%s\t%s\t\n", w.Stage, Duration(w.P50), Duration(w.P90), Duration(w.P99),
+			Duration(w.P999))
 	}
 	tw.Flush()
 	for i, line := range strings.Split(strings.TrimRight(table.String(), "\n"), "\n") {
@@ -90,7 +91,8 @@ func (x *ServiceReport) write(b *strings.Builder, d time.Duration) {
 			if i == 3 || c.Share < 0.1 {
 				break
 			}
-			fmt.Fprintf(b, "  %s above %s: %.0f %% behind %s on %s\n", w.Stage, Duration(c.Above), c.Share*100, c.What, c.Where)
+			fmt.Fprintf(b, "  %s above %s: %.0f %% behind %s on %s\n", w.Stage, Duration(c.Above), c.Share*100, c.What,
+				c.Where)
 		}
 	}
 	for _, f := range []struct {

@@ -43,8 +43,8 @@ func (x *Service) Verdict() []string {
 	if largest == Card {
 		first = fmt.Sprintf("The longest P99 is in the card, after the answer was handed over: %s.", Duration(p99))
 	} else if share < 0.5 {
-		first = fmt.Sprintf("No wait has most of the P99. The longest is %s: %s of %s.", stageWords[largest], Duration(p99),
-			Duration(sum))
+		first = fmt.Sprintf("No wait has most of the P99. The longest is %s: %s of %s.", stageWords[largest],
+			Duration(p99), Duration(sum))
 	}
 	return append([]string{first}, x.advice(largest)...)
 }
@@ -63,8 +63,8 @@ func (x *Service) advice(st Stage) []string {
 		case foreign >= 0.3:
 			return append(out, "A lane shortens this: own receive queues (`queues`) keep other traffic out.")
 		case itself >= 0.5:
-			return append(out, "The service's own packets wait for each other: more receive queues (`queues`) help, if the "+
-				"card spreads its connections.")
+			return append(out, "The service's own packets wait for each other: more receive queues (`queues`) "+
+				"help, if the card spreads its connections.")
 		}
 		return append(out, "A lane can shorten this: a busy poller (`poller: busy`) does not wait for an interrupt; "+
 			"`rxUsecs: 0` lets the interrupt come at once.")
@@ -77,30 +77,30 @@ func (x *Service) advice(st Stage) []string {
 			return append(out, "The application slept, and its processor woke up late. A lane can shorten this: with "+
 				"`poller: application`, the application polls and does not sleep.")
 		case softirq >= 0.3:
-			return append(out, "The application's processor handled received packets meanwhile. A lane can shorten this: "+
-				"its `cpus` keep the application away from the processors of other traffic's queues.")
+			return append(out, "The application's processor handled received packets meanwhile. A lane can "+
+				"shorten this: its `cpus` keep the application away from the processors of other traffic's queues.")
 		case itself >= 0.5:
-			return append(out, "The application was busy with other requests: a processor, not a card. A lane does not "+
-				"shorten this; more threads or processors (`cpus`) do.")
+			return append(out, "The application was busy with other requests: a processor, not a card. A lane "+
+				"does not shorten this; more threads or processors (`cpus`) do.")
 		}
-		return append(out, "The application waited for a processor, not for a card. A lane's `cpus` keep other work away "+
-			"from it; its queues do not shorten this.")
+		return append(out, "The application waited for a processor, not for a card. A lane's `cpus` keep other "+
+			"work away from it; its queues do not shorten this.")
 	case App:
 		if foreign >= 0.3 {
-			return append(out, "Other threads ran on the application's processor meanwhile. If it did not sleep, a lane's "+
-				"`cpus` keep them away; nothing else of a lane shortens this.")
+			return append(out, "Other threads ran on the application's processor meanwhile. If it did not "+
+				"sleep, a lane's `cpus` keep them away; nothing else of a lane shortens this.")
 		}
 		return append(out, "This is the service's own time. A lane does not shorten it.")
 	case SocketToCard:
 		if foreign >= 0.3 {
-			return append(out, "A lane shortens this: `rank` or a `guarantee` lets the service's packets go before others "+
-				"in the qdisc.")
+			return append(out, "A lane shortens this: `rank` or a `guarantee` lets the service's packets go "+
+				"before others in the qdisc.")
 		}
 		return append(out, "The service's own packets wait for the link, for TCP's pacing, or for a ceiling. A higher "+
 			"`ceiling` helps if the lane has one.")
 	}
-	return append(out, "The card is busy with other queues, or signals completions late: own queues (`queues`) and `txUsecs` "+
-		"shorten this.")
+	return append(out, "The card is busy with other queues, or signals completions late: own queues (`queues`) "+
+		"and `txUsecs` shorten this.")
 }
 
 // shares returns which part of a stage's slow time other traffic or processes, the service itself,

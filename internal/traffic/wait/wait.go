@@ -46,9 +46,6 @@ type Options struct {
 	CgroupRoot string
 	// Completions says that a device has transmit completions: it is a card.
 	Completions bool
-	// CardOffset is the card's clock minus CLOCK_MONOTONIC, in ns; 0: the card's timestamps are not
-	// used.
-	CardOffset int64
 }
 
 // Programs are the loaded programs, until Close.
@@ -66,8 +63,8 @@ type Programs struct {
 	Has []string
 }
 
-// required are the tracepoints without which there is nothing to measure. tcp_probe has the packet
-// since Linux 5.17 (net/ipv4: commit 4d0b2e9 is older; the argument skb is tested for in Open).
+// required are the tracepoints without which there is nothing to measure. All kernels have them since
+// 4.16. Linux 5.17 is needed for the reason of a drop, an argument of kfree_skb.
 var required = []string{"netif_receive_skb", "tcp_probe", "tcp_rcv_space_adjust", "net_dev_queue",
 	"net_dev_start_xmit"}
 
@@ -100,7 +97,8 @@ func (p *Programs) open(o Options) error {
 		p.shards *= 2
 	}
 	spec.Maps["wait_times"].MaxEntries = uint32(len(o.Services)) * Stages * p.shards
-	for name, v := range map[string]uint32{"device": uint32(o.Device), "device_netns": uint32(ns.Ino), "shards": p.shards} {
+	for name, v := range map[string]uint32{"device": uint32(o.Device), "device_netns": uint32(ns.Ino),
+		"shards": p.shards} {
 		if err := spec.Variables[name].Set(v); err != nil {
 			return fmt.Errorf("%s: %w", name, err)
 		}
@@ -109,9 +107,6 @@ func (p *Programs) open(o Options) error {
 		return fmt.Errorf("load programs: %w", err)
 	}
 	if err := p.SetClock(); err != nil {
-		return err
-	}
-	if err := p.coll.Variables["card_offset"].Set(o.CardOffset); err != nil {
 		return err
 	}
 	if p.samples, err = ringbuf.NewReader(p.coll.Maps["wait_samples"]); err != nil {
@@ -278,12 +273,12 @@ func (p *Programs) add(number uint32, s Service) error {
 
 // SetClock gives the programs the difference of the host's clocks. Call it from time to time.
 func (p *Programs) SetClock() error {
-	var mono, real unix.Timespec
+	var mono, wall unix.Timespec
 	if err := errors.Join(unix.ClockGettime(unix.CLOCK_MONOTONIC, &mono),
-		unix.ClockGettime(unix.CLOCK_REALTIME, &real)); err != nil {
+		unix.ClockGettime(unix.CLOCK_REALTIME, &wall)); err != nil {
 		return err
 	}
-	return p.coll.Variables["real_offset"].Set(real.Nano() - mono.Nano())
+	return p.coll.Variables["real_offset"].Set(wall.Nano() - mono.Nano())
 }
 
 // SetSlow sets, by service and stage, the wait in ns above which a request gives a Sample; 0: none.
@@ -297,13 +292,6 @@ func (p *Programs) SetSlow(limits [][Stages]uint64) error {
 		}
 	}
 	return errors.Join(p.coll.Variables["slow"].Set(&slow), p.coll.Variables["slow_arrival"].Set(least))
-}
-
-// CardStamps returns how many packets of services had a timestamp of the card, and how many of
-// these were not within the last second by CardOffset.
-func (p *Programs) CardStamps() (all, misfits uint64, err error) {
-	err = errors.Join(p.coll.Variables["card_stamps"].Get(&all), p.coll.Variables["card_misfits"].Get(&misfits))
-	return all, misfits, err
 }
 
 // Counts are the counters of a service.

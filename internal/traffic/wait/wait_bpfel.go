@@ -45,9 +45,6 @@ const (
 	waitProgWaitTcpRetransmitSkb  = "wait_tcp_retransmit_skb"
 	waitProgWaitTcpSendmsgLocked  = "wait_tcp_sendmsg_locked"
 	waitVarArrivals               = "arrivals"
-	waitVarCardMisfits            = "card_misfits"
-	waitVarCardOffset             = "card_offset"
-	waitVarCardStamps             = "card_stamps"
 	waitVarDepartures             = "departures"
 	waitVarDevice                 = "device"
 	waitVarDeviceNetns            = "device_netns"
@@ -146,9 +143,6 @@ type waitMapSpecs struct {
 // It can be passed ebpf.CollectionSpec.Assign.
 type waitVariableSpecs struct {
 	Arrivals    *ebpf.VariableSpec `ebpf:"arrivals"`
-	CardMisfits *ebpf.VariableSpec `ebpf:"card_misfits"`
-	CardOffset  *ebpf.VariableSpec `ebpf:"card_offset"`
-	CardStamps  *ebpf.VariableSpec `ebpf:"card_stamps"`
 	Departures  *ebpf.VariableSpec `ebpf:"departures"`
 	Device      *ebpf.VariableSpec `ebpf:"device"`
 	DeviceNetns *ebpf.VariableSpec `ebpf:"device_netns"`
@@ -214,9 +208,6 @@ func (m *waitMaps) Close() error {
 // It can be passed to loadWaitObjects or ebpf.CollectionSpec.LoadAndAssign.
 type waitVariables struct {
 	Arrivals    *ebpf.Variable `ebpf:"arrivals"`
-	CardMisfits *ebpf.Variable `ebpf:"card_misfits"`
-	CardOffset  *ebpf.Variable `ebpf:"card_offset"`
-	CardStamps  *ebpf.Variable `ebpf:"card_stamps"`
 	Departures  *ebpf.Variable `ebpf:"departures"`
 	Device      *ebpf.Variable `ebpf:"device"`
 	DeviceNetns *ebpf.Variable `ebpf:"device_netns"`

@@ -61,25 +61,14 @@ int BPF_PROG(wait_napi_poll, struct napi_struct *napi, int work, int budget)
 	return 0;
 }
 
-/* When the packet was at the card, as early as it is known. */
+/* When the packet was at the card, as early as it is known. The card's own timestamp is not
+ * used: it is of another clock. */
 static __always_inline __u64 at_card(struct sk_buff *skb, struct cpu *cpu, __u64 now)
 {
 	__s64 stamp;
 	__u64 at;
 	__u32 i;
 
-	if (card_offset) {
-		struct skb_shared_info *info = (void *)(skb->head + skb->end);
-
-		stamp = BPF_CORE_READ(info, hwtstamps.hwtstamp);
-		if (stamp) {
-			at = now - (stamp - card_offset);
-			__sync_fetch_and_add(&card_stamps, 1);
-			if (at < 1000000000)
-				return now - at;
-			__sync_fetch_and_add(&card_misfits, 1);
-		}
-	}
 	/* The kernel stamps a packet where a driver gives it to the stack: before the backlog of
 	 * netif_rx and of RPS (net.core.netdev_tstamp_prequeue), else just before this. */
 	stamp = skb->tstamp;

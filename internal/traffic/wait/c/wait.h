@@ -109,7 +109,6 @@ __u8 ports[2][65536];		/* 1: local port of a service; TCP, UDP */
  * is void, because they have not seen what happened since. */
 __u32 epoch = 1;
 __s64 real_offset;		/* CLOCK_REALTIME - CLOCK_MONOTONIC */
-__s64 card_offset;		/* the card's clock - CLOCK_MONOTONIC; 0: not used */
 __u64 slow[SERVICES][STAGES];	/* a longer wait is a slow one; 0: none is */
 __u64 slow_arrival = ~0ULL;	/* the least of CARD_TO_STACK */
 
@@ -117,9 +116,6 @@ __u64 slow_arrival = ~0ULL;	/* the least of CARD_TO_STACK */
 volatile const __u32 device;	/* ifindex: only requests by this device; 0: all */
 volatile const __u32 device_netns;
 volatile const __u32 shards;	/* of the histograms; a power of 2 */
-
-/* Of the card's timestamps: how many were there, and how many were outside of the last second. */
-__u64 card_stamps, card_misfits;
 
 struct arrival arrivals[SLOTS];
 struct departure departures[SLOTS];
