@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"iter"
 	"slices"
 
 	hdr "github.com/HdrHistogram/hdrhistogram-go"
@@ -39,6 +40,24 @@ type Histogram struct {
 
 // NewHistogram returns an empty histogram that stores all buckets.
 func NewHistogram() *Histogram { return &Histogram{dense: make([]int64, buckets)} }
+
+// Rising returns a histogram of values that come in rising order, such as those of another histogram. It
+// stores only occupied buckets. Values outside the range are treated as in Record.
+func Rising(values iter.Seq[int64]) *Histogram {
+	h := &Histogram{}
+	for v := range values {
+		if v < 0 || v > highest {
+			h.clamped++
+		}
+		b := uint16(bucketOf(min(max(v, 0), highest)))
+		if last := len(h.cells) - 1; last < 0 || h.cells[last] != b {
+			h.cells, h.counts = append(h.cells, b), append(h.counts, 0)
+		}
+		h.counts[len(h.counts)-1]++
+		h.n++
+	}
+	return h
+}
 
 // spread converts h to the form that stores all buckets.
 func (h *Histogram) spread() {

@@ -183,3 +183,25 @@ func FuzzHistogramJSON(f *testing.F) {
 		}
 	})
 }
+
+// TestRising checks that values in rising order give the same histogram as Record.
+func TestRising(t *testing.T) {
+	values := []int64{-1, 0, 0, 1, 77, 77, 1e6, 1e6 + 1, 1e9, 1 << 37, 1 << 38}
+	want := NewHistogram()
+	for _, v := range values {
+		want.Record(v)
+	}
+	got := Rising(slices.Values(values))
+	if got.Count() != want.Count() || got.Clamped() != want.Clamped() || got.Mean() != want.Mean() {
+		t.Errorf("%d values, %d clamped, mean %v; want %d, %d, %v", got.Count(), got.Clamped(), got.Mean(), want.Count(),
+			want.Clamped(), want.Mean())
+	}
+	for _, p := range []float64{1, 20, 50, 90, 100} {
+		if got.ValueAt(p) != want.ValueAt(p) {
+			t.Errorf("P%v is %d, want %d", p, got.ValueAt(p), want.ValueAt(p))
+		}
+	}
+	if n := Rising(slices.Values([]int64(nil))).Count(); n != 0 {
+		t.Errorf("no values: %d", n)
+	}
+}
