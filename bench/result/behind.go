@@ -113,6 +113,8 @@ func (u Use) text(v float64) string {
 		return BitsText(v)
 	case OfProcessor, OfPackets, OfPolls:
 		return fmt.Sprintf("%.1f %%", 100*v)
+	case PerMillion:
+		return fmt.Sprintf("%.3g", v)
 	case PerRequest, PerPoll:
 		return fmt.Sprintf("%.2f%s", v, u.Unit)
 	case PerSecond:

@@ -36,11 +36,12 @@ func (r *Result) doubts(point int, few ...string) []Doubt {
 				out.add(text, Where{Point: name, Variant: v.Name}, -1)
 			}
 		}
-		add(v.Name, r.client(windows))
-		if r.Points[point].Mode == load.Closed {
-			add(v.Name, r.little(r.Points[point], windows))
-		} else {
-			add(v.Name, r.arrivals(r.Points[point], windows))
+		switch r.Points[point].Mode {
+		case Live: // there is no generator
+		case load.Closed:
+			add(v.Name, append(r.client(windows), r.little(r.Points[point], windows)...))
+		default:
+			add(v.Name, append(r.client(windows), r.arrivals(r.Points[point], windows)...))
 		}
 		if len(r.HostNoise) > 0 && v.Name != r.Experiment.Base && len(base) > 0 {
 			add(v.Name, r.hostNoise(windows, base))

@@ -18,6 +18,8 @@ type Summary struct {
 	Title   string   `json:"title"`
 	Virtual bool     `json:"virtual,omitempty"`
 	Partial *Partial `json:"partial,omitempty"`
+	// Trial has the verdicts of a trial.
+	Trial *TrialSummary `json:"trial,omitempty"`
 	// Percentiles are those of every variant at every load point, in this order.
 	Percentiles []float64      `json:"percentiles"`
 	Points      []PointSummary `json:"points"`
@@ -46,6 +48,8 @@ type PointSummary struct {
 	// Machine has counters of the SUT during the windows. Each has a value for each of Variants.
 	Machine []Use   `json:"machine,omitempty"`
 	Doubts  []Doubt `json:"doubts,omitempty"`
+	// Drift says how a trial's load changed.
+	Drift *Drift `json:"drift,omitempty"`
 }
 
 // A VariantSummary is all repeats of a variant at a load point.
@@ -103,6 +107,8 @@ type VariantSummary struct {
 	Hops      []HopSummary   `json:"hops,omitempty"`
 	Traffic   *Traffic       `json:"traffic,omitempty"`
 	Power     []PowerSummary `json:"power,omitempty"`
+	// Live compares what a trial measured beside the latency.
+	Live *LiveSummary `json:"live,omitempty"`
 }
 
 // A Percentile is a percentile with its interval and its ratio to the base variant. If one of them
@@ -115,6 +121,11 @@ type Percentile struct {
 	Ratio        *stats.Ratio      `json:"ratio,omitempty"`
 	Difference   *stats.Difference `json:"difference,omitempty"`
 	RatioMissing string            `json:"ratioMissing,omitempty"`
+	// ToTell is how many repeats would tell the ratio from 1, if noise may explain it (stats.PairsToTell);
+	// 0: not known, or so many that there is hardly a difference. Trials only.
+	ToTell int `json:"pairsToTell,omitempty"`
+	// Floor is how much repeats of the base differ; nil: not known.
+	Floor *stats.Floor `json:"-"`
 }
 
 // A PairRatio is a percentile of one repeat, divided by the percentile of the base in the same
@@ -149,7 +160,12 @@ func Summarize(r *Result) *Summary {
 	if len(r.Points) > 0 {
 		s.Points = make([]PointSummary, len(r.Points))
 	}
-	parallel(len(s.Points), func(i int) { s.Points[i] = r.summarizePoint(i, s.Percentiles) })
+	if r.Trial != nil {
+		parallel(len(s.Points), func(i int) { s.Points[i] = r.summarizeLive(i, s.Percentiles) })
+		s.Trial = r.judgeTrial(s.Points)
+	} else {
+		parallel(len(s.Points), func(i int) { s.Points[i] = r.summarizePoint(i, s.Percentiles) })
+	}
 	for _, p := range s.Points {
 		all.merge(p.Doubts)
 	}
@@ -165,8 +181,11 @@ func Summarize(r *Result) *Summary {
 	return s
 }
 
-// Name returns the name of a load point: "10000/s, 32 connections".
+// Name returns the name of a load point: "10000/s, 32 connections", or the service of a trial.
 func (p Point) Name() string {
+	if p.Service != "" {
+		return p.Service
+	}
 	connections := fmt.Sprintf("%d connections", p.Connections)
 	if p.Connections == 1 {
 		connections = "1 connection"
@@ -267,7 +286,7 @@ func (f *family) compare(percentiles []Percentile, variant, base map[int]*Window
 			c.RatioMissing = refusal(err)
 			continue
 		}
-		c.Ratio = &ratio
+		c.Ratio, c.Floor = &ratio, floor
 		f.members, f.judged = append(f.members, stats.Comparison{Ratio: ratio, Floor: floor}), append(f.judged, c)
 	}
 }
@@ -339,7 +358,7 @@ func summarizeVariant(name string, windows map[int]*Window, percentiles []float6
 		to, from := w.noise()
 		v.NoiseToSUT += to / float64(len(windows))
 		v.NoiseFromSUT += from / float64(len(windows))
-		if w.Machine != nil {
+		if w.Machine != nil || w.Live != nil {
 			sent += w.sent()
 			cpu += w.busy()
 		}
@@ -374,6 +393,9 @@ func (w *Window) sent() int64 { return w.Load.Work.Gets + w.Load.Work.Sets }
 
 // busy returns the server's processor time in ns, with its work in the kernel.
 func (w *Window) busy() (ns int64) {
+	if w.Live != nil {
+		return w.Live.CPU
+	}
 	for _, p := range w.Machine.Processes {
 		ns += p.User + p.System
 	}
@@ -382,7 +404,7 @@ func (w *Window) busy() (ns int64) {
 
 // serverCPU returns the server's processor time in ps per request; 0: not known.
 func (w *Window) serverCPU() int64 {
-	if w.Machine == nil || w.sent() == 0 {
+	if w.Machine == nil && w.Live == nil || w.sent() == 0 {
 		return 0
 	}
 	return int64(math.Round(float64(w.busy()) * 1000 / float64(w.sent())))

@@ -23,8 +23,13 @@ func WriteText(out io.Writer, s *Summary) error {
 	if s.Partial != nil {
 		fmt.Fprintf(&b, "PARTIAL: ended in phase %s: %s\n", s.Partial.Phase, s.Partial.Reason)
 	}
+	s.Trial.text(&b)
 	for _, p := range s.Points {
 		b.WriteByte('\n')
+		if p.Mode == Live {
+			p.liveText(&b, s.Percentiles)
+			continue
+		}
 		p.text(&b, s.Percentiles)
 	}
 	if lines := s.slaLines(); len(lines) > 0 {

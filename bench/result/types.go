@@ -25,9 +25,12 @@ const Schema = "niclane.result/2"
 // A Result is one run of an experiment. Durations are in ns, rates of traffic in bit/s, sizes in
 // bytes.
 type Result struct {
-	Schema  string    `json:"schema"`
-	Title   string    `json:"title"`
-	Niclane string    `json:"niclane"` // version of niclane that measured
+	Schema  string `json:"schema"`
+	Title   string `json:"title"`
+	Niclane string `json:"niclane"` // version of niclane that measured
+	// Trial is set if "niclane trial" measured the services' own traffic: there was no experiment's file
+	// and no generator. Each load point is then a service.
+	Trial   *Trial    `json:"trial,omitempty"`
 	Started time.Time `json:"started"`
 	Took    int64     `json:"tookNs"`
 	// Virtual is set if the run was in virtual time: queueing and transmission are exact, work takes no
@@ -225,7 +228,10 @@ type Variant struct {
 
 // A Point is a load point.
 type Point struct {
-	Mode        string  `json:"mode"`                    // load.Open or load.Closed
+	Mode string `json:"mode"` // load.Open, load.Closed, or Live
+	// Service is the service of a trial's point, and Neighbour says that it is in none of the lanes.
+	Service     string  `json:"service,omitempty"`
+	Neighbour   bool    `json:"neighbour,omitempty"`
 	Rate        float64 `json:"ratePerSecond,omitempty"` // requested rate, for Open
 	Connections int     `json:"connections"`
 	// Rounds is the number of repeats of each variant. Stopped is the reason why there were no more.
@@ -273,6 +279,9 @@ type Window struct {
 	// Hops are the queues on the way, sampled from the start of the generators to their end. The list
 	// is empty if the queues cannot be read.
 	Hops []Hop `json:"hops,omitempty"`
+	// Live is what a trial measured of the service in this window. Load has the requests, and as
+	// latency their whole time in the host.
+	Live *LiveWindow `json:"live,omitempty"`
 	// Warnings are those of the run about this window.
 	Warnings []string `json:"warnings,omitempty"`
 }
