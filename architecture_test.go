@@ -124,7 +124,7 @@ var floors = [][]string{
 	{"lane/engine", "lab", "migrate"},
 	{"watch", "live"},
 	{"cmd/niclane", "cmd/internal/cli"}, // lower than bench: the measuring commands are in another program
-	{"bench", "experiments", "examples", "papers"},
+	{"bench", "experiments", "examples", "papers", "live/trial"},
 	{"selftest"},
 	{"cmd", "internal/testing", "test", "tools", "dist"},
 }

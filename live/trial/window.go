@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package trial
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/niclane/niclane/bench/load"
+	"github.com/niclane/niclane/bench/result"
+	"github.com/niclane/niclane/bench/stats"
+	"github.com/niclane/niclane/live/waits"
+)
+
+// After a switch, settle waits until each service in a lane has answered a request, at most settleMost
+// or ten times Config.Settle, whichever is longer. It looks every settleStep.
+const (
+	settleMost = 10 * time.Second
+	settleStep = 100 * time.Millisecond
+)
+
+// SettleLimit returns the longest time of settling.
+func SettleLimit(settle time.Duration) time.Duration { return max(settleMost, 10*settle) }
+
+// window switches to a variant, if another one is in force, and measures one window of each service.
+// It adds the windows to the result only if nothing disturbed them.
+func (x *runner) window(ctx context.Context, round, variant int) error {
+	var settled time.Duration
+	if variant != x.now || x.windows == 0 {
+		x.progress(variant, true)
+		if variant != x.now {
+			if err := x.Switcher.Switch(ctx, variant); err != nil {
+				return fmt.Errorf("%s: %w", x.Variants[variant].Name, err)
+			}
+			x.now = variant
+		}
+		var err error
+		if settled, err = x.settle(ctx, variant); err != nil {
+			return err
+		}
+	}
+	x.progress(variant, false)
+	before, err := x.Meter.Snapshot()
+	if err == nil {
+		err = x.Clock.Sleep(ctx, x.Window)
+	}
+	if err != nil {
+		return err
+	}
+	after, err := x.Meter.Snapshot()
+	if err != nil {
+		return err
+	}
+	if err := x.undisturbed(ctx); err != nil {
+		return err
+	}
+	d := after.Sub(before)
+	windows := make([]result.Window, 0, len(x.Services))
+	for point, s := range x.Services {
+		m := find(d, s.Name)
+		if m == nil || m.Requests == 0 && !s.Neighbour {
+			return fmt.Errorf("%w: no request to %s was answered in %v with %s: its traffic has ended, or the lanes cut "+
+				"it off", ErrNoTraffic, s.Name, d.Duration.Round(time.Millisecond), x.Variants[variant].Name)
+		}
+		w := x.convert(m, d)
+		w.Variant, w.Point, w.Repeat, w.Live.Settled = x.Variants[variant].Name, point, round, int64(settled)
+		windows = append(windows, w)
+	}
+	x.r.Windows = append(x.r.Windows, windows...)
+	x.windows++
+	return nil
+}
+
+// undisturbed returns an error if the window that has just ended must not count.
+func (x *runner) undisturbed(ctx context.Context) error {
+	if err := x.Switcher.Check(ctx); err != nil {
+		return err
+	}
+	now, err := x.Switcher.Identify(ctx)
+	if err != nil {
+		return err
+	}
+	for _, s := range x.Services {
+		if now[s.Name] != x.who[s.Name] {
+			return fmt.Errorf("%s was %w during the trial: its windows before and after are not comparable", s.Name,
+				ErrRestarted)
+		}
+	}
+	return nil
+}
+
+// settle waits after a switch until at least Config.Settle is over and each service in a lane has
+// answered a request that began after the switch.
+func (x *runner) settle(ctx context.Context, variant int) (time.Duration, error) {
+	began := x.Clock.Now()
+	start, err := x.Meter.Snapshot()
+	if err != nil {
+		return 0, err
+	}
+	if err := x.Clock.Sleep(ctx, x.Settle); err != nil {
+		return 0, err
+	}
+	for {
+		now, err := x.Meter.Snapshot()
+		if err != nil {
+			return 0, err
+		}
+		silent := ""
+		for _, s := range x.Services {
+			if m := find(now.Sub(start), s.Name); (m == nil || m.Requests == 0) && !s.Neighbour {
+				silent = s.Name
+			}
+		}
+		took := x.Clock.Now().Sub(began)
+		if silent == "" {
+			return took, nil
+		}
+		if took >= SettleLimit(x.Settle) {
+			// A restart explains the silence better.
+			if err := x.undisturbed(ctx); err != nil {
+				return 0, err
+			}
+			return 0, fmt.Errorf("%w: no request to %s was answered in %v after the switch to %s: its traffic has ended, "+
+				"or the lanes cut it off", ErrNoTraffic, silent, took.Round(time.Millisecond), x.Variants[variant].Name)
+		}
+		if err := x.Clock.Sleep(ctx, settleStep); err != nil {
+			return 0, err
+		}
+	}
+}
+
+// convert returns the window of one service. d is the difference of snapshots that m is from.
+func (x *runner) convert(m *waits.Service, d waits.Snapshot) result.Window {
+	n := int64(max(m.Seen, m.Requests))
+	rate := float64(n) / d.Duration.Seconds()
+	w := result.Window{Purpose: result.Repeat,
+		Load: load.Result{Mode: result.Live, Duration: int64(d.Duration), Intended: n, Sent: n, Completed: n, Hits: n,
+			OfferedRate: rate, AchievedRate: rate, Retransmits: m.Retransmits, Work: load.Work{Gets: n}},
+		Live: &result.LiveWindow{Followed: int64(m.Requests), Lost: int64(d.Lost), Retransmits: int64(m.Retransmits),
+			Drops: int64(m.Drops), CPU: int64(m.CPU), Waits: []result.LiveWait{}},
+	}
+	for stage := range waits.Stages {
+		h := histogram(m.Waits[stage])
+		switch {
+		case stage.String() == x.r.Trial.Measure:
+			w.Load.Latency = h
+		case h.Count() > 0:
+			w.Live.Waits = append(w.Live.Waits, result.LiveWait{Stage: stage.String(), Latency: h})
+		}
+	}
+	if d.Lost > 0 && d.Lost*100 > uint64(n) {
+		w.Warnings = append(w.Warnings, fmt.Sprintf("%d requests could not be followed: the programs had no room", d.Lost))
+	}
+	return w
+}
+
+// histogram converts a histogram. The values of a bucket are spread over it evenly, so that a percentile
+// is not rounded to one of few values.
+func histogram(h *waits.Histogram) *stats.Histogram {
+	return stats.Rising(func(yield func(int64) bool) {
+		h.Each(func(low, high int64, n uint64) bool {
+			for i := range n {
+				if !yield(low + int64((float64(i)+0.5)/float64(n)*float64(high-low+1))) {
+					return false
+				}
+			}
+			return true
+		})
+	})
+}
+
+func find(s waits.Snapshot, name string) *waits.Service {
+	for i := range s.Services {
+		if s.Services[i].Name == name {
+			return &s.Services[i]
+		}
+	}
+	return nil
+}
