@@ -33,7 +33,7 @@ type world struct {
 	// Each of these is called, if not nil, and can fail.
 	onSwitch, onCheck func(w *world) error
 	onUndo            func() error
-	identity          func(w *world) string
+	pids              func(w *world) []int
 	silent            func(w *world) bool
 	events            func(variant int) (retransmits, drops uint64)
 }
@@ -102,6 +102,10 @@ func (w *world) pass() {
 func (w *world) Snapshot() (waits.Snapshot, error) {
 	out := w.snapshot
 	out.Services = []waits.Service{w.snapshot.Services[0]}
+	out.SampleRate, out.Services[0].Processes = 1, []int{11, 12}
+	if w.pids != nil {
+		out.Services[0].Processes = w.pids(w)
+	}
 	for i, h := range w.snapshot.Services[0].Waits {
 		out.Services[0].Waits[i] = waits.Merge(h)
 	}
@@ -135,14 +139,6 @@ func (w *world) Undo(ctx context.Context) error {
 		return w.onUndo()
 	}
 	return nil
-}
-
-func (w *world) Identify(context.Context) (map[string]string, error) {
-	id := "1"
-	if w.identity != nil {
-		id = w.identity(w)
-	}
-	return map[string]string{"svc": id}, nil
 }
 
 // config returns a trial of n variants in this world.

@@ -32,8 +32,6 @@ type Switcher interface {
 	// Undo restores the host as it was before the trial. It is called however the trial ends, also
 	// twice.
 	Undo(ctx context.Context) error
-	// Identify returns a text for each service that changes when the service is restarted.
-	Identify(ctx context.Context) (map[string]string, error)
 }
 
 // A Clock tells and waits for times. The zero value of the Config uses the real one.
@@ -121,7 +119,7 @@ type runner struct {
 	began   time.Time
 	now     int // the variant in force
 	windows int
-	who     map[string]string // the services' identities
+	who     map[string][]int // the services' processes at the start
 }
 
 // Run measures. If it ends early, the result has Partial, and the error is the reason. The result is
@@ -197,10 +195,7 @@ func (x *runner) all(ctx context.Context) (phase string, err error) {
 }
 
 // start looks which services have traffic, before anything is changed.
-func (x *runner) start(ctx context.Context) (err error) {
-	if x.who, err = x.Switcher.Identify(ctx); err != nil {
-		return err
-	}
+func (x *runner) start(ctx context.Context) error {
 	a, err := x.Meter.Snapshot()
 	if err != nil {
 		return err
@@ -214,8 +209,10 @@ func (x *runner) start(ctx context.Context) (err error) {
 	}
 	d := b.Sub(a)
 	var silent []string
+	x.who = map[string][]int{}
 	for _, s := range x.Services {
 		if m := find(d, s.Name); m != nil && m.Requests > 0 {
+			x.who[s.Name] = m.Processes
 			x.r.Points = append(x.r.Points, result.Point{Mode: result.Live, Service: s.Name, Neighbour: s.Neighbour})
 			continue
 		}

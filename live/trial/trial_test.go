@@ -97,20 +97,20 @@ func TestEnds(t *testing.T) {
 			}
 		}, want: "undone by another program"},
 		"restart": {set: func(w *world, _ func()) {
-			w.identity = func(w *world) string {
+			w.pids = func(w *world) []int {
 				if after(5, w) {
-					return "2"
+					return []int{13, 14}
 				}
-				return "1"
+				return []int{11, 12}
 			}
 		}, want: "svc was restarted during the trial"},
 		"restart without requests": {set: func(w *world, _ func()) {
 			w.silent = func(w *world) bool { return after(5, w) }
-			w.identity = func(w *world) string {
+			w.pids = func(w *world) []int {
 				if after(5, w) {
-					return "2"
+					return []int{13, 14}
 				}
-				return "1"
+				return []int{11, 12}
 			}
 		}, want: "svc was restarted during the trial"},
 		"traffic ends": {set: func(w *world, _ func()) { w.silent = func(w *world) bool { return after(5, w) } },
@@ -203,4 +203,38 @@ func TestHistogram(t *testing.T) {
 	if histogram(nil).Count() != 0 {
 		t.Error("no histogram has values")
 	}
+}
+
+// TestWorkers: workers that come and go are no restart.
+func TestWorkers(t *testing.T) {
+	w := newWorld(1)
+	w.pids = func(w *world) []int { return []int{12, 100 + len(w.order)} }
+	if _, err := Run(t.Context(), w.config(2, 20)); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestSampled checks that the number of requests is extrapolated if only a share of them is followed.
+func TestSampled(t *testing.T) {
+	w := newWorld(1)
+	c := w.config(2, 10)
+	c.Meter = sampled{w, 0.25}
+	r, err := Run(t.Context(), c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if x := r.Windows[0]; x.Load.Completed != 2000 || x.Live.Followed != 500 || x.Load.AchievedRate != 400 {
+		t.Errorf("%d requests, %d followed, %v/s", x.Load.Completed, x.Live.Followed, x.Load.AchievedRate)
+	}
+}
+
+type sampled struct {
+	*world
+	rate float64
+}
+
+func (s sampled) Snapshot() (waits.Snapshot, error) {
+	x, err := s.world.Snapshot()
+	x.SampleRate = s.rate
+	return x, err
 }

@@ -5,6 +5,9 @@ package trial
 import (
 	"context"
 	"fmt"
+	"math"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/niclane/niclane/bench/load"
@@ -52,7 +55,7 @@ func (x *runner) window(ctx context.Context, round, variant int) error {
 	if err != nil {
 		return err
 	}
-	if err := x.undisturbed(ctx); err != nil {
+	if err := x.undisturbed(ctx, after); err != nil {
 		return err
 	}
 	d := after.Sub(before)
@@ -63,7 +66,7 @@ func (x *runner) window(ctx context.Context, round, variant int) error {
 			return fmt.Errorf("%w: no request to %s was answered in %v with %s: its traffic has ended, or the lanes cut "+
 				"it off", ErrNoTraffic, s.Name, d.Duration.Round(time.Millisecond), x.Variants[variant].Name)
 		}
-		w := x.convert(m, d)
+		w := x.convert(m, d, (before.SampleRate+after.SampleRate)/2)
 		w.Variant, w.Point, w.Repeat, w.Live.Settled = x.Variants[variant].Name, point, round, int64(settled)
 		windows = append(windows, w)
 	}
@@ -73,18 +76,16 @@ func (x *runner) window(ctx context.Context, round, variant int) error {
 }
 
 // undisturbed returns an error if the window that has just ended must not count.
-func (x *runner) undisturbed(ctx context.Context) error {
+func (x *runner) undisturbed(ctx context.Context, now waits.Snapshot) error {
 	if err := x.Switcher.Check(ctx); err != nil {
 		return err
 	}
-	now, err := x.Switcher.Identify(ctx)
-	if err != nil {
-		return err
-	}
 	for _, s := range x.Services {
-		if now[s.Name] != x.who[s.Name] {
-			return fmt.Errorf("%s was %w during the trial: its windows before and after are not comparable", s.Name,
-				ErrRestarted)
+		m, who := find(now, s.Name), x.who[s.Name]
+		// Workers come and go. After a restart, all processes are others.
+		if m != nil && len(who) > 0 && !slices.ContainsFunc(who, func(pid int) bool { return slices.Contains(m.Processes, pid) }) {
+			return fmt.Errorf("%s was %w during the trial: none of its processes (%s) is left, so its windows before and "+
+				"after are not comparable", s.Name, ErrRestarted, strings.Trim(fmt.Sprint(who), "[]"))
 		}
 	}
 	return nil
@@ -118,7 +119,7 @@ func (x *runner) settle(ctx context.Context, variant int) (time.Duration, error)
 		}
 		if took >= SettleLimit(x.Settle) {
 			// A restart explains the silence better.
-			if err := x.undisturbed(ctx); err != nil {
+			if err := x.undisturbed(ctx, now); err != nil {
 				return 0, err
 			}
 			return 0, fmt.Errorf("%w: no request to %s was answered in %v after the switch to %s: its traffic has ended, "+
@@ -130,9 +131,10 @@ func (x *runner) settle(ctx context.Context, variant int) (time.Duration, error)
 	}
 }
 
-// convert returns the window of one service. d is the difference of snapshots that m is from.
-func (x *runner) convert(m *waits.Service, d waits.Snapshot) result.Window {
-	n := int64(max(m.Seen, m.Requests))
+// convert returns the window of one service. d is the difference of snapshots that m is from, and followed
+// the share of the time in which requests were followed.
+func (x *runner) convert(m *waits.Service, d waits.Snapshot, followed float64) result.Window {
+	n := int64(math.Round(float64(max(m.Seen, m.Requests)) / max(followed, 1e-3)))
 	rate := float64(n) / d.Duration.Seconds()
 	w := result.Window{Purpose: result.Repeat,
 		Load: load.Result{Mode: result.Live, Duration: int64(d.Duration), Intended: n, Sent: n, Completed: n, Hits: n,
