@@ -26,6 +26,9 @@ type ApplyOptions struct {
 	// after this apply. Without Keep, the state after the apply is the new reference. With Keep,
 	// counters also continue.
 	Keep bool
+	// Only, if not nil, selects the steps to make. The journal then names no lanes, because they are not
+	// complete.
+	Only func(plan.Step) bool
 	// Planned, if not nil, is called with a plan that has steps, before the first step. If it
 	// returns an error, nothing is applied.
 	Planned func(*plan.Plan) error
@@ -108,8 +111,10 @@ func (e *Engine) apply(ctx context.Context, f *File, o request) (*Result, error)
 		return nil, err
 	}
 	defer s.Close()
-	if r, done, err := e.applyKnown(ctx, f, s, here, o); done || err != nil {
-		return r, err
+	if o.Only == nil {
+		if r, done, err := e.applyKnown(ctx, f, s, here, o); done || err != nil {
+			return r, err
+		}
 	}
 	if o.tidy {
 		e.tidy(s)
@@ -121,6 +126,10 @@ func (e *Engine) apply(ctx context.Context, f *File, o request) (*Result, error)
 	}
 	if o.leave != nil {
 		p.Steps = slices.DeleteFunc(p.Steps, func(s plan.Step) bool { return o.leave(s.Key()) })
+	}
+	if o.Only != nil {
+		p.Steps = slices.DeleteFunc(p.Steps, func(s plan.Step) bool { return !o.Only(s) })
+		p.Lanes, p.Choices = nil, nil
 	}
 	if len(p.Steps) == 0 {
 		if err := e.unchanged(s, headOf(here, f, p.Plan)); err != nil {
