@@ -59,18 +59,14 @@ func (p PointSummary) liveText(b *strings.Builder, percentiles []float64) {
 	row("load", func(v VariantSummary) string { return fmt.Sprintf("%.0f/s", v.Achieved) })
 	row("  to "+p.Base, func(v VariantSummary) string { return v.Live.Load.text(0) })
 	for i, m := range p.Variants[0].Live.Measures {
-		name := m.Name
-		if m.Unit == PerMillion {
-			name += ", " + m.Unit
-		}
-		row(name, func(v VariantSummary) string { return v.Live.Measures[i].text() })
+		row(m.Label(), func(v VariantSummary) string { return v.Live.Measures[i].Text() })
 		row("  to "+p.Base, func(v VariantSummary) string {
 			return v.Live.Measures[i].Ratio.text(v.Live.Measures[i].ToTell)
 		})
 	}
 	for _, x := range p.Variants[0].Live.Waits {
 		for j, c := range x.Percentiles {
-			both(x.Stage+" "+PercentileText(c.P), func(v VariantSummary) Percentile { return v.Live.wait(x.Stage, j) })
+			both(x.Stage+" "+PercentileText(c.P), func(v VariantSummary) Percentile { return v.Live.Wait(x.Stage, j) })
 		}
 	}
 	inColumns(b, rows)
@@ -82,8 +78,8 @@ func (p PointSummary) liveText(b *strings.Builder, percentiles []float64) {
 	}
 }
 
-// wait returns the percentile with this index of a stage.
-func (l *LiveSummary) wait(stage string, index int) Percentile {
+// Wait returns the percentile with this index of a stage.
+func (l *LiveSummary) Wait(stage string, index int) Percentile {
 	for _, x := range l.Waits {
 		if x.Stage == stage {
 			return x.Percentiles[index]
@@ -110,7 +106,16 @@ func (j *Judged) text(toTell int) string {
 	return withToTell(ratioText(j.Ratio, &j.Difference), toTell)
 }
 
-func (m Measure) text() string {
+// Label returns the name of a measure, with its unit if the value's text has none.
+func (m Measure) Label() string {
+	if m.Unit == PerMillion {
+		return m.Name + ", " + m.Unit
+	}
+	return m.Name
+}
+
+// Text renders the value of a measure.
+func (m Measure) Text() string {
 	if m.Missing != "" && m.V == 0 && m.Unit == PerRequestNs {
 		return m.Missing
 	}

@@ -220,13 +220,12 @@ func (v *TrialVerdict) nothing(worth int, points []PointSummary, first []*ratioA
 	var lines []string
 	rounds, seen := 0, false
 	for _, p := range points {
-		rounds = max(rounds, p.Rounds)
 		var parts []string
 		for _, x := range first {
 			if x.service != p.Name || x.neighbour || x.name != "P50" && x.name != "P99" {
 				continue
 			}
-			seen = true
+			seen, rounds = true, max(rounds, x.Ratio.N)
 			parts = append(parts, x.name+" "+ratioText(x.Ratio, nil))
 			if x.Ratio.Low <= smallest {
 				v.Outcome = CannotTell
@@ -240,17 +239,20 @@ func (v *TrialVerdict) nothing(worth int, points []PointSummary, first []*ratioA
 	}
 	need := stats.PairsFor(comparisons)
 	switch {
-	case !seen || rounds < need:
+	case !seen:
+		v.Outcome = CannotTell
+		v.Reasons = append(v.Reasons, "no service in a lane has enough windows or requests for an interval of P50 or P99")
+	case rounds < need:
 		v.Outcome, v.Windows = CannotTell, max(v.Windows, need)
-		v.Reasons = append(v.Reasons, fmt.Sprintf("%d repeats cannot tell any of %d comparisons from chance, however "+
-			"large the difference; %d repeats can", rounds, comparisons, need))
+		v.Reasons = append(v.Reasons, fmt.Sprintf("%d pairs of windows cannot tell any of %d comparisons from chance, "+
+			"however large the difference; %d can", rounds, comparisons, need))
 	case v.Outcome == DoNotKeep:
 		v.Windows = 0
 		v.Reasons = append(v.Reasons, fmt.Sprintf("no difference, and a gain of %.3g %% or more is ruled out",
 			float64(worth)/10))
 	default:
 		v.Reasons = append(v.Reasons, "noise may explain all differences", fmt.Sprintf("about %d windows of each variant "+
-			"would tell a gain of %.3g %%; this trial had %d", v.Windows, float64(worth)/10, rounds))
+			"would tell a gain of %.3g %%; this trial had %d pairs", v.Windows, float64(worth)/10, rounds))
 	}
 	v.Reasons = append(v.Reasons, lines...)
 }

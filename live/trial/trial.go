@@ -12,6 +12,7 @@ import (
 
 	"github.com/niclane/niclane/bench/experiment"
 	"github.com/niclane/niclane/bench/result"
+	"github.com/niclane/niclane/bench/stats"
 	"github.com/niclane/niclane/live/waits"
 )
 
@@ -64,7 +65,7 @@ type Config struct {
 	Meter    Meter
 	Switcher Switcher
 	Clock    Clock
-	// For is how long the trial takes, about. Window is the length of a window, Settle the least time
+	// For is how long the trial takes, about, but at least stats.MinWilcoxon rounds. Window is the length of a window, Settle the least time
 	// between a switch and a window. All are positive.
 	For, Window, Settle time.Duration
 	Seed                uint64
@@ -97,6 +98,8 @@ var (
 	ErrInterrupted = errors.New("interrupted")
 	// ErrNoTraffic: no request was answered.
 	ErrNoTraffic = errors.New("no traffic")
+	// ErrUnfollowed: so small a share of the requests is followed that windows have hardly any.
+	ErrUnfollowed = errors.New("too few requests are followed")
 	// ErrRestarted: a service has new processes.
 	ErrRestarted = errors.New("restarted")
 )
@@ -119,7 +122,8 @@ type runner struct {
 	began   time.Time
 	now     int // the variant in force
 	windows int
-	who     map[string][]int // the services' processes at the start
+	who     map[string][]int   // the services' processes at the start
+	rates   map[string]float64 // their requests per second at the start
 }
 
 // Run measures. If it ends early, the result has Partial, and the error is the reason. The result is
@@ -209,10 +213,11 @@ func (x *runner) start(ctx context.Context) error {
 	}
 	d := b.Sub(a)
 	var silent []string
-	x.who = map[string][]int{}
+	x.who, x.rates = map[string][]int{}, map[string]float64{}
+	share := (a.SampleRate + b.SampleRate) / 2
 	for _, s := range x.Services {
 		if m := find(d, s.Name); m != nil && m.Requests > 0 {
-			x.who[s.Name] = m.Processes
+			x.who[s.Name], x.rates[s.Name] = m.Processes, float64(requests(m, share))/d.Duration.Seconds()
 			x.r.Points = append(x.r.Points, result.Point{Mode: result.Live, Service: s.Name, Neighbour: s.Neighbour})
 			continue
 		}
@@ -220,8 +225,11 @@ func (x *runner) start(ctx context.Context) error {
 	}
 	x.Services = slices.DeleteFunc(x.Services, func(s Service) bool { return slices.Contains(silent, s.Name) })
 	if !slices.ContainsFunc(x.Services, func(s Service) bool { return !s.Neighbour }) {
+		if b.SampleRate < 0.1 {
+			return unfollowed(b.SampleRate)
+		}
 		return fmt.Errorf("%w: no request to %s was answered in %v, so there is nothing to measure", ErrNoTraffic,
-			strings.Join(silent, ", "), d.Duration.Round(time.Millisecond))
+			strings.Join(silent, ", "), d.Duration.Round(100*time.Millisecond))
 	}
 	for _, name := range silent {
 		x.r.Warnings = append(x.r.Warnings, fmt.Sprintf("%s is not measured: it had no request before the trial", name))
@@ -239,9 +247,27 @@ func (x *runner) start(ctx context.Context) error {
 	return nil
 }
 
-// another reports whether there is time for one more round.
+// leastFollowed is the number of followed requests in a window below which none means nothing.
+const leastFollowed = 20
+
+func unfollowed(share float64) error {
+	return fmt.Errorf("%w: the meter follows them in %.2g %% of the time, to cost little", ErrUnfollowed, 100*share)
+}
+
+// silence explains that no request of a service was answered in a time with a variant in force.
+func (x *runner) silence(s Service, variant int, took time.Duration, share float64, when string) error {
+	if x.rates[s.Name]*took.Seconds()*share < leastFollowed {
+		return unfollowed(share)
+	}
+	return fmt.Errorf("%w: no request to %s was answered in %v %s %s: its traffic has ended, or the lanes cut it off",
+		ErrNoTraffic, s.Name, took.Round(100*time.Millisecond), when, x.Variants[variant].Name)
+}
+
+// another reports whether there is time for one more round. With fewer than stats.MinWilcoxon there is no
+// interval that needs no assumption, so there are as many in any case.
 func (x *runner) another(round int) bool {
-	return x.Clock.Now().Sub(x.began)+time.Duration(len(x.Variants))*x.perWindow() <= x.For || round == 0
+	return round < stats.MinWilcoxon ||
+		x.Clock.Now().Sub(x.began)+time.Duration(len(x.Variants))*x.perWindow() <= x.For
 }
 
 // perWindow returns the time that a window takes, with switch and settling, by those so far.

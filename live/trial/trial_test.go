@@ -238,3 +238,33 @@ func (s sampled) Snapshot() (waits.Snapshot, error) {
 	x.SampleRate = s.rate
 	return x, err
 }
+
+// TestUnfollowed: without followed requests, the trial does not blame the lanes.
+func TestUnfollowed(t *testing.T) {
+	w := newWorld(1)
+	c := w.config(2, 30)
+	m := &fading{world: w}
+	c.Meter = m
+	w.onSwitch = func(w *world) error {
+		m.faded = len(w.order) > 4
+		return nil
+	}
+	w.silent = func(*world) bool { return m.faded }
+	if _, err := Run(t.Context(), c); !errors.Is(err, ErrUnfollowed) || !strings.Contains(err.Error(), "in 0.1 % of the time") {
+		t.Errorf("%v, want %v", err, ErrUnfollowed)
+	}
+}
+
+// A fading meter follows nearly no request from a time on.
+type fading struct {
+	*world
+	faded bool
+}
+
+func (f *fading) Snapshot() (waits.Snapshot, error) {
+	x, err := f.world.Snapshot()
+	if f.faded {
+		x.SampleRate = 0.001
+	}
+	return x, err
+}

@@ -58,15 +58,14 @@ func (x *runner) window(ctx context.Context, round, variant int) error {
 	if err := x.undisturbed(ctx, after); err != nil {
 		return err
 	}
-	d := after.Sub(before)
+	d, share := after.Sub(before), (before.SampleRate+after.SampleRate)/2
 	windows := make([]result.Window, 0, len(x.Services))
 	for point, s := range x.Services {
 		m := find(d, s.Name)
 		if m == nil || m.Requests == 0 && !s.Neighbour {
-			return fmt.Errorf("%w: no request to %s was answered in %v with %s: its traffic has ended, or the lanes cut "+
-				"it off", ErrNoTraffic, s.Name, d.Duration.Round(time.Millisecond), x.Variants[variant].Name)
+			return x.silence(s, variant, d.Duration, share, "with")
 		}
-		w := x.convert(m, d, (before.SampleRate+after.SampleRate)/2)
+		w := x.convert(m, d, share)
 		w.Variant, w.Point, w.Repeat, w.Live.Settled = x.Variants[variant].Name, point, round, int64(settled)
 		windows = append(windows, w)
 	}
@@ -107,14 +106,14 @@ func (x *runner) settle(ctx context.Context, variant int) (time.Duration, error)
 		if err != nil {
 			return 0, err
 		}
-		silent := ""
+		var silent Service
 		for _, s := range x.Services {
 			if m := find(now.Sub(start), s.Name); (m == nil || m.Requests == 0) && !s.Neighbour {
-				silent = s.Name
+				silent = s
 			}
 		}
 		took := x.Clock.Now().Sub(began)
-		if silent == "" {
+		if silent.Name == "" {
 			return took, nil
 		}
 		if took >= SettleLimit(x.Settle) {
@@ -122,8 +121,7 @@ func (x *runner) settle(ctx context.Context, variant int) (time.Duration, error)
 			if err := x.undisturbed(ctx, now); err != nil {
 				return 0, err
 			}
-			return 0, fmt.Errorf("%w: no request to %s was answered in %v after the switch to %s: its traffic has ended, "+
-				"or the lanes cut it off", ErrNoTraffic, silent, took.Round(time.Millisecond), x.Variants[variant].Name)
+			return 0, x.silence(silent, variant, took, now.SampleRate, "after the switch to")
 		}
 		if err := x.Clock.Sleep(ctx, settleStep); err != nil {
 			return 0, err
@@ -131,10 +129,14 @@ func (x *runner) settle(ctx context.Context, variant int) (time.Duration, error)
 	}
 }
 
-// convert returns the window of one service. d is the difference of snapshots that m is from, and followed
-// the share of the time in which requests were followed.
-func (x *runner) convert(m *waits.Service, d waits.Snapshot, followed float64) result.Window {
-	n := int64(math.Round(float64(max(m.Seen, m.Requests)) / max(followed, 1e-3)))
+// requests returns the number of requests of a service, of which this share was followed.
+func requests(m *waits.Service, share float64) int64 {
+	return int64(math.Round(float64(max(m.Seen, m.Requests)) / max(share, 1e-3)))
+}
+
+// convert returns the window of one service. d is the difference of snapshots that m is from.
+func (x *runner) convert(m *waits.Service, d waits.Snapshot, share float64) result.Window {
+	n := requests(m, share)
 	rate := float64(n) / d.Duration.Seconds()
 	w := result.Window{Purpose: result.Repeat,
 		Load: load.Result{Mode: result.Live, Duration: int64(d.Duration), Intended: n, Sent: n, Completed: n, Hits: n,
