@@ -177,8 +177,11 @@ func (v *view) latencyBars(p result.PointSummary) *figure {
 		return nil
 	}
 	alone := len(v.Summary.Points) == 1
-	f := &figure{ID: "bytes", Caption: "From the intended send time. Thin lines: 95 % intervals. A refused value has " +
-		"no bar. Where times differ much the scale is logarithmic."}
+	f := &figure{ID: "bytes", Caption: "Thin lines: 95 % intervals. A refused value has no bar. Where times differ much " +
+		"the scale is logarithmic."}
+	if p.Mode != result.Live {
+		f.Caption = "From the intended send time. " + f.Caption
+	}
 	last := func(s result.VariantSummary) (float64, []result.Percentile) { return s.Mean, s.Percentiles }
 	switch {
 	case len(p.Variants[0].FirstByte) > 0:

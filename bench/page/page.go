@@ -87,6 +87,7 @@ type pointView struct {
 	FanOut       *figure
 	FanOutRows   []fanOutRow
 	FanOutNames  []key
+	Live         []liveRow
 	Traffic      bool
 	Late         bool
 }
@@ -127,9 +128,11 @@ func Write(w io.Writer, r *result.Result, o Options) error {
 		v.Doubts, v.More = v.Doubts[:shown], v.Doubts[shown:]
 	}
 	v.Headline, v.Lead, v.Claims = v.headline(), v.lead(), v.claims()
-	v.Lines, v.Refused = v.percentileLines()
+	if v.Trial == nil { // a trial's points are services, not loads
+		v.Lines, v.Refused = v.percentileLines()
+		v.Achieved = v.achieved()
+	}
 	v.SLAs = v.slaTables()
-	v.Achieved = v.achieved()
 	for i, p := range v.Summary.Points {
 		if len(p.Variants) > 0 {
 			v.Points = append(v.Points, v.pointView(p, fanOuts[i]))
@@ -215,6 +218,9 @@ func (v *view) pointView(p result.PointSummary, f result.FanOut) pointView {
 	x.Noise = v.noiseBars(p)
 	x.Hops, x.EmptyHops = v.hopBars(p)
 	x.Machine, x.Power = useRows(p), v.powerRows(p)
+	if x.Live = liveRows(p); x.Live != nil {
+		return x // there is no generator, and no fan-out
+	}
 	x.FanOut = v.fanOut(f)
 	x.FanOutRows = fanOutRows(f)
 	for _, s := range f.Variants {

@@ -22,6 +22,13 @@ func (v *view) headline() (out []string) {
 	if v.Partial != nil || len(v.Summary.Points) == 0 {
 		return nil
 	}
+	if t := v.Summary.Trial; t != nil {
+		for _, x := range t.Verdicts {
+			text := x.String()
+			out = append(out, strings.ToUpper(text[:1])+text[1:]+".")
+		}
+		return out
+	}
 	p := v.Summary.Points[len(v.Summary.Points)-1]
 	named := named(v.Experiment)
 	for i := len(v.Summary.Percentiles) - 1; i >= 0; i-- {
@@ -94,7 +101,11 @@ func named(e *experiment.Experiment) float64 {
 // lead returns sentences that say what was measured, how and where.
 func (v *view) lead() (out []string) {
 	e := v.Experiment
-	out = append(out, serverLine(v.Result), loadLine(e))
+	if v.Trial != nil {
+		out = trialLead(v.Result)
+	} else {
+		out = append(out, serverLine(v.Result), loadLine(e))
+	}
 	if len(e.Noise) > 0 {
 		var parts []string
 		for _, n := range e.Noise {
@@ -184,6 +195,7 @@ type claim struct {
 }
 
 func (v *view) claims() (out []claim) {
+	out = v.trialClaims()
 	for _, p := range v.Summary.Points {
 		for _, g := range p.Goals {
 			c := claim{What: g.Text, Verdict: "not judged", Class: "noisy", Reason: g.Missing}
