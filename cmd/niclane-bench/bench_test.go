@@ -44,7 +44,7 @@ func TestManual(t *testing.T) {
 	m := clitest.Manual{
 		Program: program.Bench, Root: (&app{}).command(), Limit: 400,
 		Typed: func(name string) string {
-			if slices.Contains([]string{"simulate", "report", "refresh", "selftest"}, name) { // niclane has commands of these names
+			if slices.Contains([]string{"simulate", "trial", "report", "refresh", "selftest"}, name) { // niclane has commands of these names
 				return "niclane " + name
 			}
 			return "niclane bench " + name

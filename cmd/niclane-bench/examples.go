@@ -27,6 +27,11 @@ niclane bench certs pki --hosts 192.0.2.7,192.0.2.8 --valid 24h`,
 niclane simulate lanes.yaml
 niclane simulate lanes.yaml --host probe.json --noise 90%
 niclane simulate lanes.yaml --link 25gbit --queues 16 --bulk 10%`,
+	"trial": `
+niclane trial lanes.yaml
+niclane trial lanes.yaml --for 30m --port 9100 --out trial.json
+niclane trial queues.yaml queues-and-poller.yaml --window 10s
+niclane trial --prepare lanes.yaml`,
 	"report": `
 niclane report result
 niclane report result --format html --out report.html

@@ -23,6 +23,8 @@ import (
 	"github.com/niclane/niclane/bench/part/tune"
 	"github.com/niclane/niclane/cmd/internal/cli"
 	"github.com/niclane/niclane/lab"
+	"github.com/niclane/niclane/lane/apply"
+	"github.com/niclane/niclane/poller"
 )
 
 // runInternal runs a part of niclane-bench that needs its own process, if args name one. Only
@@ -38,6 +40,14 @@ func runInternal(args []string, stdin io.Reader, stdout, stderr io.Writer) (int,
 	if args[0] == cli.VirtualInit {
 		fmt.Fprintln(stderr, cli.Prefixed(cli.InitGuest(args[1:])))
 		return cli.ExitError, true
+	}
+	if run, ok := map[string]func(string) error{apply.GuardArg: apply.RunGuard, poller.Command: poller.Main,
+		trialGuardArg: runTrialGuard}[args[0]]; ok && len(args) == 2 {
+		if err := run(args[1]); err != nil {
+			fmt.Fprintln(stderr, cli.Prefixed(err))
+			return cli.ExitError, true
+		}
+		return cli.ExitDone, true
 	}
 	if args[0] == lab.HelperCommand {
 		fmt.Fprintln(stderr, cli.Prefixed(lab.ExecMain(args[1:]))) // ExecMain returns only on an error

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Command niclane-bench measures what a lane gains. Users call it through niclane: "niclane bench
-// run" executes "niclane-bench run". For simulate, report, refresh and selftest, the word bench is left out:
+// run" executes "niclane-bench run". For simulate, trial, report, refresh and selftest, the word bench is left out:
 // "niclane report" executes "niclane-bench report". See docs/niclane-bench.8.md.
 package main
 
@@ -33,7 +33,7 @@ type app struct{ cli.App }
 
 func (a *app) command() *cobra.Command {
 	root := &cobra.Command{
-		Use:   "niclane-bench first-lane|run|papers|serve|certs|report|refresh|selftest",
+		Use:   "niclane-bench first-lane|run|papers|serve|certs|report|refresh|selftest|trial",
 		Short: "Measure what a lane gains",
 		// Help and messages use the name that users type.
 		Annotations: map[string]string{cobra.CommandDisplayNameAnnotation: "niclane bench"},
@@ -43,7 +43,7 @@ func (a *app) command() *cobra.Command {
 		return cli.Usagef("bench: want first-lane, run, papers, serve or certs")
 	}
 	root.AddCommand(a.firstLaneCommand(), a.runCommand(), a.papersCommand(), a.serveCommand(), a.certsCommand(),
-		a.simulateCommand(), a.reportCommand(), a.refreshCommand(), a.selftestCommand(),
+		a.simulateCommand(), a.trialCommand(), a.reportCommand(), a.refreshCommand(), a.selftestCommand(),
 		a.VersionCommand("niclane-bench", version))
 	cli.AddExamples(root, examples)
 	return root

@@ -21,6 +21,7 @@ func partCommands() []*cobra.Command {
 	parts := []*cobra.Command{
 		{Use: "bench first-lane|run|papers|serve|certs", Short: "Measure what a lane gains"},
 		{Use: "simulate FILE", Short: "Show what a lanes file would do to queueing, in virtual time"},
+		{Use: "trial FILE...", Short: "Try lanes on the services' own traffic, and put everything back"},
 		{Use: "report RESULT | report A B", Short: "Print a result, or compare two"},
 		{Use: "refresh OLD NEW | refresh --list", Short: "Count the racks, servers and watts that new servers save"},
 		{Use: "selftest DEV --peer HOST[:PORT] --cert FILE --key FILE --ca FILE",
