@@ -13,6 +13,7 @@ import (
 	"fmt"
 	"io"
 	"net/netip"
+	"time"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
@@ -41,8 +42,10 @@ type Socket struct {
 	Priority uint32
 	// Received counts the received segments.
 	Received uint32
-	Listens  bool
-	State    int // enum in linux/tcp_states.h
+	// RTT is TCP's smoothed round trip time (RFC 6298); 0: not known.
+	RTT     time.Duration
+	Listens bool
+	State   int // enum in linux/tcp_states.h
 	// Local and Remote are never IPv4-mapped IPv6 addresses.
 	Local, Remote netip.AddrPort
 }
@@ -70,8 +73,7 @@ type record struct {
 	LocalPort, RemotePort        uint16
 	State                        uint8
 	_                            [3]byte
-	Received                     uint32
-	_                            uint32
+	Received, RTT                uint32
 	Local, Remote                [16]byte
 }
 
@@ -167,6 +169,7 @@ func (r *record) socket() Socket {
 		Cookie: r.Cookie, Inode: r.Inode, Cgroup: r.Cgroup, Group: r.Group, Picked: r.Picked != 0,
 		Program: ebpf.ProgramID(r.Program),
 		NAPI:    r.NAPI, Received: r.Received, CPU: int(r.CPU), Queue: int(r.Queue), Priority: r.Priority,
+		RTT:   time.Duration(r.RTT) * time.Microsecond,
 		State: int(r.State), Listens: r.State == listenState,
 		Local:  netip.AddrPortFrom(address(r.Family, r.Local), r.LocalPort),
 		Remote: netip.AddrPortFrom(address(r.Family, r.Remote), r.RemotePort),

@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"os"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -72,6 +73,11 @@ func TestSockets(t *testing.T) {
 		if c.Inode != st.Ino || c.CPU != cpu || c.Priority != 5 ||
 			c.Remote != netip.MustParseAddrPort("127.0.0.1:7000") || c.Received == 0 {
 			t.Errorf("%+v, want inode %d, processor %d", c, st.Ino, cpu)
+		}
+		info, err := unix.GetsockoptTCPInfo(client, unix.SOL_TCP, unix.TCP_INFO)
+		must(err)
+		if rtt := time.Duration(info.Rtt) * time.Microsecond; c.RTT != rtt || rtt == 0 {
+			t.Errorf("round trip time %v, want %v", c.RTT, rtt)
 		}
 		for name, f := range map[string]struct {
 			filter sockiter.Filter

@@ -79,6 +79,7 @@ struct inet_connection_sock {
 struct tcp_sock {
 	struct inet_connection_sock	inet_conn;
 	__u32				segs_in;
+	__u32				srtt_us;
 };
 struct seq_file;
 struct bpf_iter_meta {
@@ -112,7 +113,7 @@ struct record {
 	__u8	state;
 	__u8	pad[3];
 	__u32	received;
-	__u32	pad2;
+	__u32	rtt;		/* us; 0: not known */
 	__u8	local[16];
 	__u8	remote[16];
 };
@@ -166,6 +167,7 @@ int niclane_sockets(struct bpf_iter__tcp *ctx)
 	r.cpu = sk->__sk_common.skc_incoming_cpu;
 	r.priority = sk->sk_priority;
 	r.received = tp->segs_in;
+	r.rtt = tp->srtt_us >> 3; /* tcp_rtt_estimator keeps eight times the value */
 	r.queue = 0xffff;
 	if (bpf_core_field_exists(sk->__sk_common.skc_rx_queue_mapping))
 		r.queue = sk->__sk_common.skc_rx_queue_mapping;
