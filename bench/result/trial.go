@@ -16,8 +16,8 @@ type Trial struct {
 	Seed uint64 `json:"seed"`
 	// Settle is the least time between a switch and the next window.
 	Settle int64 `json:"settleNs"`
-	// LoadWithin is how much the loads of a pair of windows may differ, in permille, beyond what the
-	// loads of the two variants differ by. Other pairs are left out.
+	// LoadWithin is how much the loads of a pair of windows may differ at least, in permille, beyond what
+	// the loads of the two variants differ by. Other pairs are left out, unless such differences are usual.
 	LoadWithin int `json:"loadWithinPermille"`
 	// Worth is the smallest change that matters, in permille.
 	Worth int `json:"worthPermille"`
@@ -50,7 +50,11 @@ type LiveWindow struct {
 	Settled int64 `json:"settledNs,omitempty"`
 }
 
-// A LiveWait is one stage of the requests' time in the host.
+// RoundTrip is the stage of the connections' round trip times, in samples of TCP's smoothed time. It is
+// judged like the whole time in the host, because it has the answers' time in the card.
+const RoundTrip = "round-trip"
+
+// A LiveWait is one stage of the requests' time in the host, or RoundTrip.
 type LiveWait struct {
 	Stage   string           `json:"stage"`
 	Latency *stats.Histogram `json:"latency"`
@@ -74,9 +78,10 @@ type LiveSummary struct {
 	LeftOut int `json:"pairsLeftOut"`
 	// Load is the requests per second divided by the base's; nil for the base. It is judged alone.
 	Load *Judged `json:"load,omitempty"`
-	// Measures are judged together with the percentiles of the whole time in the host.
+	// Measures, and the wait RoundTrip, are judged together with the percentiles of the whole time in the
+	// host.
 	Measures []Measure `json:"measures"`
-	// Waits are judged together. They are judged only if one of the measures differs.
+	// The other Waits are judged together. They are judged only if one of the measures differs.
 	Waits []WaitSummary `json:"waits"`
 }
 
@@ -122,7 +127,8 @@ func (w *Window) rate() float64 { return float64(w.Load.Completed) / float64(w.L
 
 // even returns the windows of the rounds in which the loads of both variants were alike, and how many
 // rounds it leaves out. A change of the load that all rounds share is not a reason: a lane may make
-// clients send more.
+// clients send more. So it leaves out rounds whose ratio of loads is further from the median than
+// LoadWithin, and further than three standard deviations (by the median absolute deviation).
 func (t *Trial) even(variant, base map[int]*Window) (v, b map[int]*Window, left int) {
 	logs := map[int]float64{}
 	var all []float64
@@ -134,16 +140,31 @@ func (t *Trial) even(variant, base map[int]*Window) (v, b map[int]*Window, left 
 			left++
 		}
 	}
-	slices.Sort(all)
+	middle := medianOf(all)
+	var away []float64
+	for _, l := range all {
+		away = append(away, math.Abs(l-middle))
+	}
+	const normal = 1.4826 // the standard deviation of normal values, by their median absolute deviation
+	limit := max(math.Log1p(float64(t.LoadWithin)/1000), 3*normal*medianOf(away))
 	v, b = map[int]*Window{}, map[int]*Window{}
 	for i, l := range logs {
-		if math.Abs(l-all[len(all)/2]) > math.Log1p(float64(t.LoadWithin)/1000) {
+		if math.Abs(l-middle) > limit {
 			left++
 			continue
 		}
 		v[i], b[i] = variant[i], base[i]
 	}
 	return v, b, left
+}
+
+// medianOf sorts x and returns its upper median; 0 if x is empty.
+func medianOf(x []float64) float64 {
+	if len(x) == 0 {
+		return 0
+	}
+	slices.Sort(x)
+	return x[len(x)/2]
 }
 
 // summarizeLive is summarizePoint for a service of a trial, without the judgement of differences.
@@ -202,17 +223,19 @@ func stageView(stage string) view {
 	return func(w *Window) (*stats.Histogram, *stats.Series) { return w.wait(stage), nil }
 }
 
-// waits returns the stages that every window of a variant has, with their percentiles.
+// waits returns the stages that a variant has, with their percentiles.
 func (r *Result) waits(windows map[int]*Window) (out []WaitSummary) {
-	first := windows[rounds(windows)[0]]
-	for _, x := range first.Live.Waits {
-		if x.Stage == r.Trial.Measure {
-			continue // it is the latency itself
+	var stages []string
+	for _, i := range rounds(windows) {
+		for _, x := range windows[i].Live.Waits {
+			if x.Stage != r.Trial.Measure && !slices.Contains(stages, x.Stage) { // Measure is the latency itself
+				stages = append(stages, x.Stage)
+			}
 		}
-		_, sample := pool(windows, stageView(x.Stage))
-		if sample.Count() > 0 {
-			out = append(out, WaitSummary{x.Stage, intervals(sample, waitPercentiles)})
-		}
+	}
+	for _, stage := range stages {
+		_, sample := pool(windows, stageView(stage))
+		out = append(out, WaitSummary{stage, intervals(sample, waitPercentiles)})
 	}
 	return out
 }
@@ -313,8 +336,8 @@ func (r *Result) loadDoubts(p PointSummary) []Doubt {
 	for _, v := range p.Variants {
 		l := v.Live
 		if l.LeftOut > 0 {
-			out.add(fmt.Sprintf("%d of %d pairs of windows are left out: their loads differ by more than %.3g %%", l.LeftOut,
-				l.LeftOut+l.Pairs, float64(r.Trial.LoadWithin)/10), at(v.Name), -1)
+			out.add(fmt.Sprintf("%d of %d pairs of windows are left out: their loads differ by more than %.3g %%, and more than "+
+				"others", l.LeftOut, l.LeftOut+l.Pairs, float64(r.Trial.LoadWithin)/10), at(v.Name), -1)
 		}
 		if l.Load != nil && l.Load.Difference.Text != stats.Same && math.Abs(math.Log(l.Load.Estimate)) > 0.02 {
 			out.add(fmt.Sprintf("the load differs from that of %s: ×%.3f (%.3f to %.3f); clients that wait for answers "+

@@ -123,6 +123,10 @@ func ratiosOf(p *PointSummary, v *VariantSummary) (first, waits []*ratioAt) {
 		}
 	}
 	for _, x := range v.Live.Waits {
+		if x.Stage == RoundTrip {
+			first = append(first, percentiles(x.Stage+" ", x.Percentiles)...)
+			continue
+		}
 		waits = append(waits, percentiles(x.Stage+" ", x.Percentiles)...)
 	}
 	return first, waits

@@ -21,6 +21,12 @@ type Meter interface {
 	Snapshot() (waits.Snapshot, error)
 }
 
+// RoundTrips measures the round trip times of the services' connections. Its histograms are cumulative.
+// *roundtrip.Sampler is one.
+type RoundTrips interface {
+	Times() (map[string]*waits.Histogram, error)
+}
+
 // A Switcher makes the lanes of one variant at a time.
 type Switcher interface {
 	// Switch puts the lanes of a variant in the place of those of the variant before. Variant 0 is the
@@ -63,8 +69,10 @@ type Config struct {
 	Variants []Variant
 	Services []Service
 	Meter    Meter
-	Switcher Switcher
-	Clock    Clock
+	// RoundTrips may be nil: round trip times are not measured.
+	RoundTrips RoundTrips
+	Switcher   Switcher
+	Clock      Clock
 	// For is how long the trial takes, about, but at least stats.MinWilcoxon rounds. Window is the length of a window, Settle the least time
 	// between a switch and a window. All are positive.
 	For, Window, Settle time.Duration
@@ -131,6 +139,9 @@ type runner struct {
 func Run(ctx context.Context, c Config) (*result.Result, error) {
 	if c.Clock == nil {
 		c.Clock = clock{}
+	}
+	if c.RoundTrips == nil {
+		c.RoundTrips = noRoundTrips{}
 	}
 	if c.Progress == nil {
 		c.Progress = func(Progress) {}
@@ -283,6 +294,10 @@ func (x *runner) progress(variant int, settling bool) {
 	x.Progress(Progress{Window: x.windows + 1, Windows: x.windows + max(1, int(left/x.perWindow())),
 		Variant: x.Variants[variant].Name, Settling: settling, Left: left, Result: x.r})
 }
+
+type noRoundTrips struct{}
+
+func (noRoundTrips) Times() (map[string]*waits.Histogram, error) { return nil, nil }
 
 type clock struct{}
 

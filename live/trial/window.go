@@ -44,14 +44,14 @@ func (x *runner) window(ctx context.Context, round, variant int) error {
 		}
 	}
 	x.progress(variant, false)
-	before, err := x.Meter.Snapshot()
+	before, first, err := x.read()
 	if err == nil {
 		err = x.Clock.Sleep(ctx, x.Window)
 	}
 	if err != nil {
 		return err
 	}
-	after, err := x.Meter.Snapshot()
+	after, last, err := x.read()
 	if err != nil {
 		return err
 	}
@@ -66,12 +66,23 @@ func (x *runner) window(ctx context.Context, round, variant int) error {
 			return x.silence(s, variant, d.Duration, share, "with")
 		}
 		w := x.convert(m, d, share)
+		if h := histogram(last[s.Name].Sub(first[s.Name])); h.Count() > 0 {
+			w.Live.Waits = append(w.Live.Waits, result.LiveWait{Stage: result.RoundTrip, Latency: h})
+		}
 		w.Variant, w.Point, w.Repeat, w.Live.Settled = x.Variants[variant].Name, point, round, int64(settled)
 		windows = append(windows, w)
 	}
 	x.r.Windows = append(x.r.Windows, windows...)
 	x.windows++
 	return nil
+}
+
+// read reads both meters.
+func (x *runner) read() (s waits.Snapshot, times map[string]*waits.Histogram, err error) {
+	if s, err = x.Meter.Snapshot(); err == nil {
+		times, err = x.RoundTrips.Times()
+	}
+	return s, times, err
 }
 
 // undisturbed returns an error if the window that has just ended must not count.
