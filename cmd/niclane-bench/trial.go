@@ -28,6 +28,7 @@ import (
 	"github.com/niclane/niclane/lane/engine"
 	"github.com/niclane/niclane/lane/intent"
 	"github.com/niclane/niclane/lane/plan"
+	"github.com/niclane/niclane/live/roundtrip"
 	"github.com/niclane/niclane/live/trial"
 	"github.com/niclane/niclane/live/waits"
 )
@@ -110,7 +111,8 @@ and worse, or not to keep them; 3 if noise leaves it open; and 1 if it ended ear
 		"must not suffer; can be repeated")
 	f.BoolVar(&t.prepare, "prepare", false, "make the steps that can lose packets once, before the trial, and keep them in "+
 		"every variant")
-	f.StringVar(&t.loadWithin, "load-within", "20%", "`share` by which the loads of two windows may differ to be compared")
+	f.StringVar(&t.loadWithin, "load-within", "20%", "`share` by which the loads of two windows may differ to be "+
+		"compared; more where that is usual")
 	f.StringVar(&t.sample, "sample", "", "`share` of the time in which requests are followed (default: so much that it costs "+
 		"at most 5% of the services' processor time)")
 	f.StringVar(&t.worth, "worth", "5%", "smallest gain that matters, as a `share`: if it is ruled out, the verdict is no")
@@ -179,6 +181,11 @@ func (t *trialRun) run(ctx context.Context) (err error) {
 		return err
 	}
 	defer meter.Close()
+	trips, err := roundtrip.Open(context.WithoutCancel(ctx), t.connections())
+	if err != nil {
+		return err
+	}
+	defer trips.Close()
 	if t.lanes.guard, err = startTrialGuard(guardOrder{t.lanes.marks, t.StateDir, t.RunDir}); err != nil {
 		return err
 	}
@@ -188,7 +195,7 @@ func (t *trialRun) run(ctx context.Context) (err error) {
 		return errors.Join(err, t.lanes.Undo(undo))
 	}
 	show := t.progress()
-	r, err := trial.Run(ctx, t.config(meter, show.show))
+	r, err := trial.Run(ctx, t.config(meter, trips, show.show))
 	show.end()
 	return t.finish(r, err)
 }
@@ -393,13 +400,24 @@ func (t *trialRun) device() string {
 	return ""
 }
 
-func (t *trialRun) config(meter trial.Meter, progress func(trial.Progress)) trial.Config {
+// connections returns the services whose connections have round trip times.
+func (t *trialRun) connections() (out []roundtrip.Service) {
+	for _, x := range t.targets {
+		if x.Protocol == "tcp" {
+			out = append(out, roundtrip.Service{Name: x.Name, Ports: x.Ports, Addrs: x.Addrs})
+		}
+	}
+	return out
+}
+
+func (t *trialRun) config(meter trial.Meter, trips trial.RoundTrips, progress func(trial.Progress)) trial.Config {
 	h := machine.Describe()
 	devices := t.plans[0].Devices
 	c := trial.Config{
 		Title: fmt.Sprintf("trial of %s on %s", strings.Join(t.names, ", "), strings.Join(devices, ", ")), Niclane: version,
 		Variants: []trial.Variant{{Name: withoutLanes, Title: "the host as it was"}}, Services: t.services, Meter: meter,
-		Switcher: t.lanes, For: t.total, Window: t.window, Settle: t.settle, Seed: t.seed, Trial: t.trial,
+		RoundTrips: trips,
+		Switcher:   t.lanes, For: t.total, Window: t.window, Settle: t.settle, Seed: t.seed, Trial: t.trial,
 		Environment: result.Environment{
 			Kernel: h.Kernel, Distribution: h.Distribution, CPUModel: h.CPUModel, CPUs: h.CPUs, Memory: h.Memory,
 			Virtualisation: h.Virtualisation, Governor: h.Governor, Mitigations: h.Mitigations,

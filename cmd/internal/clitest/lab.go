@@ -45,7 +45,8 @@ func Lab(t *testing.T, dir string, check Check, more map[string]func(*testscript
 			return raiseLab(env)
 		},
 		Condition: func(cond string) (bool, error) {
-			return cond == "mqprio" && hasQdisc(cond) || cond == "kernel-tls" && hasKernelTLS(), nil
+			return cond == "mqprio" && hasQdisc(cond) || cond == "kernel-tls" && hasKernelTLS() ||
+				cond == "long" && os.Getenv("NICLANE_LONG") == "1", nil
 		},
 		Cmds: words,
 	})
