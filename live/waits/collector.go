@@ -216,7 +216,7 @@ func (c *Collector) Snapshot() (Snapshot, error) {
 	}
 	lost += misses
 	now := time.Now()
-	s := Snapshot{At: now, Duration: now.Sub(c.began), SampleRate: c.meter.pace.follow, Missing: c.missing, Lost: lost,
+	s := Snapshot{At: now, Duration: now.Sub(c.began), Followed: c.meter.following(now), SampleRate: c.meter.pace.follow, Missing: c.missing, Lost: lost,
 		Cost: c.meter.cost()}
 	var cpu time.Duration
 	for i, r := range readings {

@@ -47,9 +47,13 @@ type meter struct {
 	runs    float64
 	rates   [2]rate // while attached, without and with threads
 	unknown string  // why own is not known
-	clocks  map[wait.Reader]*clock
-	busy    time.Duration // the services' processor time at the time at
-	at      time.Time
+	// followed is how long the programs were attached before on; on is when they were attached last, zero
+	// while they are not.
+	followed time.Duration
+	on       time.Time
+	clocks   map[wait.Reader]*clock
+	busy     time.Duration // the services' processor time at the time at
+	at       time.Time
 }
 
 // A rate is a cost in each second in which the programs are attached.
@@ -130,8 +134,18 @@ func (m *meter) spent(d time.Duration, threads bool, gauged *rate) {
 	if gauged != nil {
 		*r = *gauged
 	}
+	m.followed += d
+	m.on = time.Time{}
 	m.own += time.Duration(r.cpu * d.Seconds())
 	m.runs += r.runs * d.Seconds()
+}
+
+// following returns how long requests were followed until now.
+func (m *meter) following(now time.Time) time.Duration {
+	if m.on.IsZero() {
+		return m.followed
+	}
+	return m.followed + now.Sub(m.on)
 }
 
 func (m *meter) cost() Cost {
@@ -176,6 +190,9 @@ func (c *Collector) watch(ctx context.Context) {
 	var refreshed time.Time
 	for n := 0; ctx.Err() == nil; n++ {
 		began := time.Now()
+		c.mu.Lock()
+		c.meter.on = began
+		c.mu.Unlock()
 		var gauged *rate
 		var costErr error
 		if n%gaugeEvery == 0 || n < firstSlices {

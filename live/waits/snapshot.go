@@ -9,6 +9,8 @@ type Snapshot struct {
 	// At is when the snapshot was taken, Duration the time that it covers.
 	At       time.Time     `json:"at"`
 	Duration time.Duration `json:"duration"` // ns
+	// Followed is the part of Duration in which requests were followed, in ns.
+	Followed time.Duration `json:"followed"`
 	Services []Service     `json:"services"`
 	// Lost counts requests and samples that the programs had no room for. Their waits are in no
 	// histogram.
@@ -77,7 +79,7 @@ type Culprit struct {
 // by Target.Name.
 func (s Snapshot) Sub(earlier Snapshot) Snapshot {
 	d := s
-	d.Duration = s.Duration - earlier.Duration
+	d.Duration, d.Followed = s.Duration-earlier.Duration, s.Followed-earlier.Followed
 	d.Lost = s.Lost - min(s.Lost, earlier.Lost)
 	d.Cost.CPU -= earlier.Cost.CPU
 	d.Cost.Runs -= min(s.Cost.Runs, earlier.Cost.Runs)
