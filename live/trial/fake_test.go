@@ -102,7 +102,7 @@ func (w *world) pass() {
 func (w *world) Snapshot() (waits.Snapshot, error) {
 	out := w.snapshot
 	out.Services = []waits.Service{w.snapshot.Services[0]}
-	out.SampleRate, out.Services[0].Processes = 1, []int{11, 12}
+	out.Followed, out.Services[0].Processes = out.Duration, []int{11, 12}
 	if w.pids != nil {
 		out.Services[0].Processes = w.pids(w)
 	}

@@ -225,10 +225,10 @@ func (x *runner) start(ctx context.Context) error {
 	d := b.Sub(a)
 	var silent []string
 	x.who, x.rates = map[string][]int{}, map[string]float64{}
-	share := (a.SampleRate + b.SampleRate) / 2
+	share := followed(d)
 	for _, s := range x.Services {
 		if m := find(d, s.Name); m != nil && m.Requests > 0 {
-			x.who[s.Name], x.rates[s.Name] = m.Processes, float64(requests(m, share))/d.Duration.Seconds()
+			x.who[s.Name], x.rates[s.Name] = m.Processes, float64(all(max(m.Seen, m.Requests), share))/d.Duration.Seconds()
 			x.r.Points = append(x.r.Points, result.Point{Mode: result.Live, Service: s.Name, Neighbour: s.Neighbour})
 			continue
 		}
@@ -236,8 +236,8 @@ func (x *runner) start(ctx context.Context) error {
 	}
 	x.Services = slices.DeleteFunc(x.Services, func(s Service) bool { return slices.Contains(silent, s.Name) })
 	if !slices.ContainsFunc(x.Services, func(s Service) bool { return !s.Neighbour }) {
-		if b.SampleRate < 0.1 {
-			return unfollowed(b.SampleRate)
+		if share < 0.1 {
+			return unfollowed(share)
 		}
 		return fmt.Errorf("%w: no request to %s was answered in %v, so there is nothing to measure", ErrNoTraffic,
 			strings.Join(silent, ", "), d.Duration.Round(100*time.Millisecond))

@@ -3,6 +3,7 @@
 package trial
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -235,7 +236,7 @@ type sampled struct {
 
 func (s sampled) Snapshot() (waits.Snapshot, error) {
 	x, err := s.world.Snapshot()
-	x.SampleRate = s.rate
+	x.Followed = time.Duration(float64(x.Duration) * s.rate)
 	return x, err
 }
 
@@ -259,12 +260,14 @@ func TestUnfollowed(t *testing.T) {
 type fading struct {
 	*world
 	faded bool
+	since time.Duration
 }
 
 func (f *fading) Snapshot() (waits.Snapshot, error) {
 	x, err := f.world.Snapshot()
-	if f.faded {
-		x.SampleRate = 0.001
+	if f.faded { // nearly nothing of the time since then
+		f.since = cmp.Or(f.since, x.Duration)
+		x.Followed = f.since + (x.Duration-f.since)/1000
 	}
 	return x, err
 }

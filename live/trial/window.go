@@ -58,7 +58,8 @@ func (x *runner) window(ctx context.Context, round, variant int) error {
 	if err := x.undisturbed(ctx, after); err != nil {
 		return err
 	}
-	d, share := after.Sub(before), (before.SampleRate+after.SampleRate)/2
+	d := after.Sub(before)
+	share := followed(d)
 	windows := make([]result.Window, 0, len(x.Services))
 	for point, s := range x.Services {
 		m := find(d, s.Name)
@@ -132,7 +133,7 @@ func (x *runner) settle(ctx context.Context, variant int) (time.Duration, error)
 			if err := x.undisturbed(ctx, now); err != nil {
 				return 0, err
 			}
-			return 0, x.silence(silent, variant, took, now.SampleRate, "after the switch to")
+			return 0, x.silence(silent, variant, took, followed(now.Sub(start)), "after the switch to")
 		}
 		if err := x.Clock.Sleep(ctx, settleStep); err != nil {
 			return 0, err
@@ -140,20 +141,23 @@ func (x *runner) settle(ctx context.Context, variant int) (time.Duration, error)
 	}
 }
 
-// requests returns the number of requests of a service, of which this share was followed.
-func requests(m *waits.Service, share float64) int64 {
-	return int64(math.Round(float64(max(m.Seen, m.Requests)) / max(share, 1e-3)))
+// followed returns the share of the time in which requests were followed. It is at least 0.001.
+func followed(d waits.Snapshot) float64 {
+	return max(float64(d.Followed)/float64(max(d.Duration, 1)), 1e-3)
 }
+
+// all extrapolates a number that was counted while this share was followed.
+func all(n uint64, share float64) int64 { return int64(math.Round(float64(n) / share)) }
 
 // convert returns the window of one service. d is the difference of snapshots that m is from.
 func (x *runner) convert(m *waits.Service, d waits.Snapshot, share float64) result.Window {
-	n := requests(m, share)
+	n := all(max(m.Seen, m.Requests), share)
 	rate := float64(n) / d.Duration.Seconds()
 	w := result.Window{Purpose: result.Repeat,
 		Load: load.Result{Mode: result.Live, Duration: int64(d.Duration), Intended: n, Sent: n, Completed: n, Hits: n,
 			OfferedRate: rate, AchievedRate: rate, Retransmits: m.Retransmits, Work: load.Work{Gets: n}},
-		Live: &result.LiveWindow{Followed: int64(m.Requests), Lost: int64(d.Lost), Retransmits: int64(m.Retransmits),
-			Drops: int64(m.Drops), CPU: int64(m.CPU), Waits: []result.LiveWait{}},
+		Live: &result.LiveWindow{Followed: int64(m.Requests), Lost: int64(d.Lost), Retransmits: all(m.Retransmits, share),
+			Drops: all(m.Drops, share), CPU: int64(m.CPU), Waits: []result.LiveWait{}},
 	}
 	for stage := range waits.Stages {
 		h := histogram(m.Waits[stage])
