@@ -47,6 +47,8 @@ latency by percentile. With two results it compares the second with the first.
 The differences in the environment and in the experiment come first, then ratios
 with their intervals. A ~ marks a ratio that noise alone may explain.
 
+It also reads what "niclane waits --json" printed, and writes it as text or as a page.
+
 With --servers it writes Gbit/s and Gbit/s per W over several servers, with one and
 with two sockets, as a page, a table or CSV. Each argument is a server's result:
 
@@ -120,6 +122,15 @@ func (r *report) run(args []string) error {
 	}
 	if !slices.Contains(allowed, format) {
 		return cli.Usagef("report: --format %s: want %s", format, strings.Join(allowed, ", "))
+	}
+	if len(args) == 1 {
+		live, err := readWaits(args[0])
+		if err != nil {
+			return err
+		}
+		if live != nil {
+			return r.waits(live, path, format)
+		}
 	}
 	if len(args) == 2 && r.fanOut {
 		return cli.Usagef("report: --fan-out with two results, want one")

@@ -21,8 +21,8 @@ func (r Report) Write(w io.Writer) error {
 	if r.Device != "" {
 		from = r.Device
 	}
-	fmt.Fprintf(&b, "Waits of %s, %s, %s.\n", from, r.Duration.Round(100*time.Millisecond), r.rate())
-	fmt.Fprintln(&b, r.cost())
+	fmt.Fprintf(&b, "Waits of %s, %s, %s.\n", from, r.Duration.Round(100*time.Millisecond), r.RateText())
+	fmt.Fprintln(&b, r.CostText())
 	for _, x := range r.Services {
 		x.write(&b, r.Duration)
 	}
@@ -39,14 +39,16 @@ func (r Report) Write(w io.Writer) error {
 	return err
 }
 
-func (r Report) rate() string {
+// RateText says how many requests were followed.
+func (r Report) RateText() string {
 	if r.SampleRate >= 1 {
 		return "every request followed"
 	}
 	return fmt.Sprintf("requests followed in %s %% of the time", three(r.SampleRate*100))
 }
 
-func (r Report) cost() string {
+// CostText says what the measurement cost, as a sentence.
+func (r Report) CostText() string {
 	switch {
 	case r.Cost.Unknown != "":
 		return "Its own cost is not known: " + r.Cost.Unknown + "."
