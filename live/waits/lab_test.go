@@ -55,8 +55,10 @@ func TestAgrees(t *testing.T) {
 			x, client, _, _ := run("0s")
 			network := half(x, client)
 			x, client, captured, own := run(max(20*time.Millisecond, 10*time.Duration(x.Waits[waits.Host].ValueAt(50))).String())
-			// The server's clock begins after the read and ends before the write.
-			within(t, "P99 of the service's time, and by the server", x.Waits[waits.App].ValueAt(99), p99(own), 0)
+			// The server's clock begins after the read and ends before the write. Between, the thread can wait
+			// for a processor, as it does before a read.
+			within(t, "P99 of the service's time, and by the server", x.Waits[waits.App].ValueAt(99), p99(own),
+				x.Waits[waits.SocketToApp].ValueAt(99))
 			within(t, "P50 of the service's time, and by the server", x.Waits[waits.App].ValueAt(50), own[requests/2], 0)
 			// A capture begins after card-to-stack.
 			card := x.Waits[waits.CardToStack]
@@ -66,7 +68,7 @@ func TestAgrees(t *testing.T) {
 				captured[requests/2], card.ValueAt(50))
 			t.Logf("client and network: %s, and %s without a delay", waits.Duration(half(x, client)), waits.Duration(network))
 			within(t, "P50 of the client less the network's, and of the time in the host", client[requests/2]-network,
-				x.Waits[waits.Host].ValueAt(50), 0)
+				x.Waits[waits.Host].ValueAt(50), network)
 			var sum float64
 			for st := range waits.Card {
 				sum += x.Waits[st].Mean()
