@@ -331,3 +331,36 @@ func TestDrops(t *testing.T) {
 		t.Errorf("%s the kernel counts %s", want, stats)
 	}
 }
+
+// TestRestart: a service that restarts, and traffic that ends, are measured on. A window without
+// requests is empty.
+func TestRestart(t *testing.T) {
+	b := newBed(t, lab.Config{})
+	c := b.open(t, "tcp")
+	var before waits.Service
+	for range 2 {
+		stop := b.start(t, serverRole)
+		b.load(t, "tcp", 2, 100, request, 0)
+		x := seen(t, c, int(before.Requests)+200)
+		if x.Requests <= before.Requests || x.CPU < before.CPU {
+			t.Errorf("%d requests and %v after %d and %v", x.Requests, x.CPU, before.Requests, before.CPU)
+		}
+		if len(x.Processes) != 1 || len(before.Processes) == 1 && x.Processes[0] == before.Processes[0] {
+			t.Errorf("processes %v after %v, want the new one", x.Processes, before.Processes)
+		}
+		before = x
+		stop(nil)
+	}
+	first, err := c.Snapshot()
+	must.Do(t, err)
+	second, err := c.Snapshot()
+	must.Do(t, err)
+	d := second.Sub(first).Services[0]
+	if d.Requests != 0 || d.Waits[waits.Host].Count() != 0 || len(d.Verdict()) != 1 || len(first.Services[0].Processes) != 0 {
+		t.Errorf("without traffic: %+v", d)
+	}
+	must.Do(t, c.Close())
+	if _, err := c.Snapshot(); err == nil {
+		t.Error("a closed collector gives a snapshot")
+	}
+}
