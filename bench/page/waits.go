@@ -59,8 +59,8 @@ func waitBars(x waits.ServiceReport) template.HTML {
 			ns      int64
 			opacity float64
 		}{{w.P99, 0.25}, {w.P90, 0.5}, {w.P50, 1}} {
-			s += fmt.Sprintf(`<rect x="%d" y="%d" width="%.1f" height="%d" fill="var(--blue)" fill-opacity="%g"/>`, left,
-				y+4, at(b.ns), bar, b.opacity)
+			s += fmt.Sprintf(`<rect x="%d" y="%d" width="%.1f" height="%d" fill="var(--blue)" fill-opacity="%g"/>`,
+				left, y+4, at(b.ns), bar, b.opacity)
 		}
 		s += fmt.Sprintf(`<text x="%.1f" y="%d" fill="var(--dim)" font-size="12">%s</text>`, left+at(w.P99)+6, y+bar+2,
 			waits.Duration(w.P99))

@@ -356,7 +356,8 @@ func TestRestart(t *testing.T) {
 	second, err := c.Snapshot()
 	must.Do(t, err)
 	d := second.Sub(first).Services[0]
-	if d.Requests != 0 || d.Waits[waits.Host].Count() != 0 || len(d.Verdict()) != 1 || len(first.Services[0].Processes) != 0 {
+	if d.Requests != 0 || d.Waits[waits.Host].Count() != 0 || len(d.Verdict()) != 1 ||
+		len(first.Services[0].Processes) != 0 {
 		t.Errorf("without traffic: %+v", d)
 	}
 	must.Do(t, c.Close())
