@@ -13,8 +13,10 @@ type Stage int
 // The stages. Each begins where the one before it ends, so the waits of a request from CardToStack
 // to SocketToCard add up to Host.
 const (
-	// CardToStack: from the card's interrupt, or its timestamp where this host's clock reads it, to
-	// the packet in netif_receive_skb: moderation, softirq, threaded NAPI's wake-up, cpumap.
+	// CardToStack: from the card's interrupt, or from the backlog of netif_rx or RPS, to the packet in
+	// netif_receive_skb: the softirq's turn, and polls before the packet's. It is an upper bound: the
+	// packet may have come after the interrupt. Where no softirq is raised (threaded NAPI, a cpumap's
+	// thread), it is 0.
 	CardToStack Stage = iota
 	// StackToSocket: to the data in the socket, which is readable from then on.
 	StackToSocket

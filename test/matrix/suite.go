@@ -57,7 +57,7 @@ var suites = []suite{
 	{name: "internal/traffic/count", within: 5 * time.Minute},
 	{name: "internal/traffic/napi", within: 5 * time.Minute},
 	{name: "internal/traffic/wait", within: 5 * time.Minute},
-	{name: "live/waits", run: "^Test(Agrees|SlowApplication|Loss|Drops)$", within: 8 * time.Minute},
+	{name: "live/waits", run: "^Test(Agrees|Loss|Drops|Restart)$", within: 8 * time.Minute},
 	{name: "app/reuseport", within: 5 * time.Minute},
 	{name: "app/sockiter", within: 5 * time.Minute},
 	{name: "live/services", within: 5 * time.Minute},

@@ -13,7 +13,7 @@ int BPF_PROG(wait_softirq_raise, unsigned int nr)
 		return 0;
 	if (!cpu->raised)
 		cpu->raised = bpf_ktime_get_ns();
-	else if (!cpu->again)
+	else if (cpu->runs && !cpu->again)
 		cpu->again = bpf_ktime_get_ns();
 	return 0;
 }
@@ -21,8 +21,14 @@ int BPF_PROG(wait_softirq_raise, unsigned int nr)
 SEC("tp_btf/softirq_entry")
 int BPF_PROG(wait_softirq_entry, unsigned int nr)
 {
-	if (nr == NET_RX_SOFTIRQ)
-		softirq(1);
+	struct cpu *cpu;
+
+	if (nr != NET_RX_SOFTIRQ)
+		return 0;
+	cpu = this_cpu();
+	if (cpu)
+		cpu->runs = 1;
+	softirq(1);
 	return 0;
 }
 
@@ -38,6 +44,7 @@ int BPF_PROG(wait_softirq_exit, unsigned int nr)
 		return 0;
 	cpu->raised = cpu->again;
 	cpu->again = 0;
+	cpu->runs = 0;
 	softirq(0);
 	return 0;
 }

@@ -92,8 +92,9 @@ struct service_key {
 
 /* Of a processor. */
 struct cpu {
-	__u64	raised;		/* the NET_RX softirq is pending or runs since then */
+	__u64	raised;		/* the NET_RX softirq is pending or runs, and was first raised then */
 	__u64	again;		/* it was raised while it ran */
+	__u32	runs;
 	__u64	packet;		/* the last packet of this poll reached the stack */
 	struct {
 		__u32	napi;
@@ -173,6 +174,7 @@ static __always_inline struct cpu *this_cpu(void)
 
 	if (cpu && cpu->epoch != epoch) {
 		cpu->raised = cpu->again = cpu->packet = 0;
+		cpu->runs = 0;
 		cpu->dgram = 0;
 		cpu->epoch = epoch;
 	}
