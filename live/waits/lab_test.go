@@ -328,9 +328,16 @@ func TestDrops(t *testing.T) {
 		return nil
 	}))
 	c := b.open(t, "tcp")
-	b.load(t, "tcp", 16, 20, 1000, 0)
-	s, err := c.Snapshot()
-	must.Do(t, err)
+	var s waits.Snapshot
+	for range 20 { // until several answers meet in the qdisc
+		b.load(t, "tcp", 16, 20, 1000, 0)
+		var err error
+		s, err = c.Snapshot()
+		must.Do(t, err)
+		if s.Services[0].Drops > 0 {
+			break
+		}
+	}
 	var stats string
 	must.Do(t, b.Do(lab.SUT, func() error {
 		stats = vethtest.TC(t, "-s qdisc show dev "+lab.Port)

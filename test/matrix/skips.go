@@ -35,6 +35,8 @@ var skips = []skip{
 		why: "it takes a minute, and needs nothing new"},
 	{suite: lanesSuite, test: "TestAdqsetup", before: "7.0", said: "run on the newest kernel",
 		why: "it takes a minute, and needs nothing new"},
+	{suite: "internal/traffic/wait", test: "TestDatagrams/connected", before: "6.3", said: "does not show reads",
+		why: "sock_recv_length is new in 6.3"},
 	{suite: "lane/observe", test: "TestQueueToNAPI", before: "6.8", said: "netdev-genl",
 		why: "queue-get is new in 6.8"},
 }
