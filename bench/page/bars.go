@@ -177,8 +177,8 @@ func (v *view) latencyBars(p result.PointSummary) *figure {
 		return nil
 	}
 	alone := len(v.Summary.Points) == 1
-	f := &figure{ID: "bytes", Caption: "Thin lines: 95 % intervals. A refused value has no bar. Where times differ much " +
-		"the scale is logarithmic."}
+	f := &figure{ID: "bytes", Caption: "Thin lines: 95 % intervals. A refused value has no bar. Where times differ " +
+		"much the scale is logarithmic."}
 	if p.Mode != result.Live {
 		f.Caption = "From the intended send time. " + f.Caption
 	}

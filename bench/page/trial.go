@@ -80,7 +80,8 @@ func trialLead(r *result.Result) []string {
 		services = append(services, p.Service)
 	}
 	out := []string{
-		fmt.Sprintf("Live traffic of %s: the time of requests in this host (%s)", strings.Join(services, ", "), t.Measure),
+		fmt.Sprintf("Live traffic of %s: the time of requests in this host (%s)", strings.Join(services, ", "),
+			t.Measure),
 		fmt.Sprintf("Windows of %s in a random, balanced order (seed %d), at least %s after each switch",
 			result.DurationText(float64(r.Experiment.Load.Window)), t.Seed, result.DurationText(float64(t.Settle))),
 		"Before the trial, " + t.Baseline,

@@ -329,19 +329,19 @@ func (r *Result) loadDoubts(p PointSummary) []Doubt {
 	var out doubts
 	at := func(variant string) Where { return Where{Point: p.Name, Variant: variant} }
 	if d := p.Drift; d != nil && math.Abs(math.Log(d.Last/d.First)) > math.Log1p(notable) {
-		out.list = append(out.list, Doubt{Text: fmt.Sprintf("the load of %s changed by %+.0f %% during the trial, from "+
-			"%.0f/s to %.0f/s; the windows of a pair are neighbours in a random order, so this favours no variant",
+		out.list = append(out.list, Doubt{Text: fmt.Sprintf("the load of %s changed by %+.0f %% during the trial, "+
+			"from %.0f/s to %.0f/s; the windows of a pair are neighbours in a random order, so this favours no variant",
 			p.Name, 100*d.Change(), d.First, d.Last)})
 	}
 	for _, v := range p.Variants {
 		l := v.Live
 		if l.LeftOut > 0 {
-			out.add(fmt.Sprintf("%d of %d pairs of windows are left out: their loads differ by more than %.3g %%, and more than "+
-				"others", l.LeftOut, l.LeftOut+l.Pairs, float64(r.Trial.LoadWithin)/10), at(v.Name), -1)
+			out.add(fmt.Sprintf("%d of %d pairs of windows are left out: their loads differ by more than %.3g %%, "+
+				"and more than others", l.LeftOut, l.LeftOut+l.Pairs, float64(r.Trial.LoadWithin)/10), at(v.Name), -1)
 		}
 		if l.Load != nil && l.Load.Difference.Text != stats.Same && math.Abs(math.Log(l.Load.Estimate)) > 0.02 {
-			out.add(fmt.Sprintf("the load differs from that of %s: ×%.3f (%.3f to %.3f); clients that wait for answers "+
-				"send more when these come sooner", p.Base, l.Load.Estimate, l.Load.Low, l.Load.High), at(v.Name), -1)
+			out.add(fmt.Sprintf("the load differs from that of %s: ×%.3f (%.3f to %.3f); clients that wait for "+
+				"answers send more when these come sooner", p.Base, l.Load.Estimate, l.Load.Low, l.Load.High), at(v.Name), -1)
 		}
 	}
 	return out.list

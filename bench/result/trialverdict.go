@@ -143,14 +143,15 @@ func judgeAll(all []*ratioAt, judged bool) {
 	}
 	for i, d := range stats.Compare(members) {
 		if !judged && d.Text != stats.Same {
-			d = stats.Difference{Text: stats.Same, Reason: "no whole time, processor time or loss differs, so single waits " +
-				"are not judged"}
+			d = stats.Difference{Text: stats.Same, Reason: "no whole time, processor time or loss differs, so single " +
+				"waits are not judged"}
 		}
 		n := 0
 		if d.Text == stats.Same {
 			n = stats.PairsToTell(members[i].Ratio, len(members))
 		}
-		if n <= members[i].Ratio.N || n > mostToTell { // a bootstrap cannot state a small chance; or it is no difference
+		// A bootstrap cannot state a small chance, so fewer repeats may seem to be enough.
+		if n <= members[i].Ratio.N || n > mostToTell {
 			n = 0
 		}
 		all[i].text = d.Text
@@ -233,8 +234,8 @@ func (v *TrialVerdict) nothing(worth int, points []PointSummary, first []*ratioA
 			parts = append(parts, x.name+" "+ratioText(x.Ratio, nil))
 			if x.Ratio.Low <= smallest {
 				v.Outcome = CannotTell
-				v.Windows = max(v.Windows, stats.PairsToTell(stats.Ratio{Estimate: smallest, SpreadLog: x.Ratio.SpreadLog},
-					comparisons))
+				v.Windows = max(v.Windows, stats.PairsToTell(
+					stats.Ratio{Estimate: smallest, SpreadLog: x.Ratio.SpreadLog}, comparisons))
 			}
 		}
 		if len(parts) > 0 {
@@ -245,7 +246,8 @@ func (v *TrialVerdict) nothing(worth int, points []PointSummary, first []*ratioA
 	switch {
 	case !seen:
 		v.Outcome = CannotTell
-		v.Reasons = append(v.Reasons, "no service in a lane has enough windows or requests for an interval of P50 or P99")
+		v.Reasons = append(v.Reasons, "no service in a lane has enough windows or requests for an interval of P50 or "+
+			"P99")
 	case rounds < need:
 		v.Outcome, v.Windows = CannotTell, max(v.Windows, need)
 		v.Reasons = append(v.Reasons, fmt.Sprintf("%d pairs of windows cannot tell any of %d comparisons from chance, "+
@@ -255,8 +257,8 @@ func (v *TrialVerdict) nothing(worth int, points []PointSummary, first []*ratioA
 		v.Reasons = append(v.Reasons, fmt.Sprintf("no difference, and a gain of %.3g %% or more is ruled out",
 			float64(worth)/10))
 	default:
-		v.Reasons = append(v.Reasons, "noise may explain all differences", fmt.Sprintf("about %d windows of each variant "+
-			"would tell a gain of %.3g %%; this trial had %d pairs", v.Windows, float64(worth)/10, rounds))
+		v.Reasons = append(v.Reasons, "noise may explain all differences", fmt.Sprintf("about %d windows of each "+
+			"variant would tell a gain of %.3g %%; this trial had %d pairs", v.Windows, float64(worth)/10, rounds))
 	}
 	v.Reasons = append(v.Reasons, lines...)
 }

@@ -104,15 +104,16 @@ and worse, or not to keep them; 3 if noise leaves it open; and 1 if it ended ear
 	cli.TimeVar(f, &t.total, "for", "how long the trial takes, about")
 	cli.TimeVar(f, &t.window, "window", "length of a window")
 	cli.TimeVar(f, &t.settle, "settle", "least time after a switch that is not counted")
-	f.StringArrayVar(&t.ports, "port", nil, "also measure the service at this `PORT[/udp]` of this host, such as one that "+
-		"must not suffer; can be repeated")
-	f.BoolVar(&t.prepare, "prepare", false, "make the steps that can lose packets once, before the trial, and keep them in "+
-		"every variant")
+	f.StringArrayVar(&t.ports, "port", nil, "also measure the service at this `PORT[/udp]` of this host, such as one "+
+		"that must not suffer; can be repeated")
+	f.BoolVar(&t.prepare, "prepare", false, "make the steps that can lose packets once, before the trial, and keep "+
+		"them in every variant")
 	f.StringVar(&t.loadWithin, "load-within", "20%", "`share` by which the loads of two windows may differ to be "+
 		"compared; more where that is usual")
-	f.StringVar(&t.sample, "sample", "", "`share` of the time in which requests are followed (default: so much that it costs "+
-		"at most 5% of the services' processor time)")
-	f.StringVar(&t.worth, "worth", "5%", "smallest gain that matters, as a `share`: if it is ruled out, the verdict is no")
+	f.StringVar(&t.sample, "sample", "", "`share` of the time in which requests are followed (default: so much that "+
+		"it costs at most 5% of the services' processor time)")
+	f.StringVar(&t.worth, "worth", "5%", "smallest gain that matters, as a `share`: if it is ruled out, the verdict "+
+		"is no")
 	f.Uint64Var(&t.seed, "seed", 0, "seed of the order of the windows (default: random)")
 	f.StringVar(&t.out, "out", "trial.json", "result `file`")
 	return cmd
@@ -140,8 +141,8 @@ func (t *trialRun) check() error {
 	}
 	round := time.Duration(len(t.args)+1) * (t.window + t.settle)
 	if least := stats.MinWilcoxon * round; t.total < least {
-		return cli.Usagef("trial: --for %v: %d windows of each of %d variants take %v: want at least that, or a shorter "+
-			"--window (%v) or --settle (%v)", t.total, stats.MinWilcoxon, len(t.args)+1, least, t.window, t.settle)
+		return cli.Usagef("trial: --for %v: %d windows of each of %d variants take %v: want at least that, or a "+
+			"shorter --window (%v) or --settle (%v)", t.total, stats.MinWilcoxon, len(t.args)+1, least, t.window, t.settle)
 	}
 	if t.prepare && len(t.args) > 1 {
 		return cli.Usagef("trial: --prepare with %d files: want one, because what is prepared belongs to one file",
@@ -241,12 +242,12 @@ func (t *trialRun) plan(ctx context.Context) error {
 		}
 		before := t.lanes.Before[f.Name]
 		if len(p.Steps) == 0 {
-			return fmt.Errorf("%s: its lanes are in force already, so there is nothing to try: niclane rollback %[1]s takes "+
-				"them away; then a trial compares the host without them and with them", t.args[i])
+			return fmt.Errorf("%s: its lanes are in force already, so there is nothing to try: niclane rollback "+
+				"%[1]s takes them away; then a trial compares the host without them and with them", t.args[i])
 		}
 		if before > 0 {
-			t.trial.Baseline = fmt.Sprintf("lanes of %s were in force, from another version of the file; they are part of the "+
-				"variant %s", t.args[i], withoutLanes)
+			t.trial.Baseline = fmt.Sprintf("lanes of %s were in force, from another version of the file; they are "+
+				"part of the variant %s", t.args[i], withoutLanes)
 			t.Warn(t.trial.Baseline)
 		}
 		if err := t.refuse(i, p, before); err != nil {
@@ -273,7 +274,8 @@ func (t *trialRun) refuse(i int, p *engine.Planned, before int) error {
 	what := "--prepare makes them once, before the trial, and keeps them in every variant"
 	switch {
 	case before > 0:
-		what = "--prepare cannot make them, because lanes of the file are in force: niclane rollback " + t.args[i] + " first"
+		what = "--prepare cannot make them, because lanes of the file are in force: niclane rollback " +
+			t.args[i] + " first"
 	case len(t.args) > 1:
 		what = "--prepare with this file alone makes them once, before the trial"
 	}
@@ -300,8 +302,8 @@ func (t *trialRun) prepared(ctx context.Context) error {
 		return err
 	}
 	if again := disruptive(p.Plan); len(again) > 0 {
-		return fmt.Errorf("%s: this step can lose packets, and depends on others: %s; a trial of these lanes is not possible",
-			t.args[0], again[0].Reason)
+		return fmt.Errorf("%s: this step can lose packets, and depends on others: %s; a trial of these lanes is not "+
+			"possible", t.args[0], again[0].Reason)
 	}
 	if len(p.Steps) == 0 {
 		return fmt.Errorf("%s: all steps can lose packets: nothing is left to try", t.args[0])
@@ -315,8 +317,10 @@ func (t *trialRun) config(meter trial.Meter, trips trial.RoundTrips, progress fu
 	h := machine.Describe()
 	devices := t.plans[0].Devices
 	c := trial.Config{
-		Title: fmt.Sprintf("trial of %s on %s", strings.Join(t.names, ", "), strings.Join(devices, ", ")), Niclane: version,
-		Variants: []trial.Variant{{Name: withoutLanes, Title: "the host as it was"}}, Services: t.services, Meter: meter,
+		Title:    fmt.Sprintf("trial of %s on %s", strings.Join(t.names, ", "), strings.Join(devices, ", ")),
+		Niclane:  version,
+		Variants: []trial.Variant{{Name: withoutLanes, Title: "the host as it was"}}, Services: t.services,
+		Meter:      meter,
 		RoundTrips: trips,
 		Switcher:   t.lanes, For: t.total, Window: t.window, Settle: t.settle, Seed: t.seed, Trial: t.trial,
 		Environment: result.Environment{
@@ -379,7 +383,8 @@ func (t *trialRun) finish(r *result.Result, failed error) error {
 	if i := slices.Index(t.names, s.Trial.Best); i >= 0 && !t.JSON {
 		fmt.Fprintf(t.Stdout, "\nto keep them: niclane apply %s\n", t.args[i])
 	}
-	if !slices.ContainsFunc(s.Trial.Verdicts, func(v result.TrialVerdict) bool { return v.Outcome != result.CannotTell }) {
+	told := func(v result.TrialVerdict) bool { return v.Outcome != result.CannotTell }
+	if !slices.ContainsFunc(s.Trial.Verdicts, told) {
 		return cli.ExitCode{Code: cli.ExitPending}
 	}
 	return nil

@@ -73,9 +73,11 @@ func startTrialGuard(o guardOrder) (*trialGuard, error) {
 	return &trialGuard{ours}, nil
 }
 
-// done tells the process that nothing is left to undo.
-func (g *trialGuard) done() {
-	_, _ = fmt.Fprintln(g.pipe, guardDone) // if it is gone, it has nothing to do
+// end tells the process that nothing is left to undo. If something is left, the process goes on trying.
+func (g *trialGuard) end(left bool) {
+	if !left {
+		_, _ = fmt.Fprintln(g.pipe, guardDone) // if the process is gone, it has nothing to do
+	}
 	g.pipe.Close()
 }
 

@@ -28,7 +28,8 @@ type trialLanes struct {
 	devices map[string]int // by name: the index at the start
 	keeps   []*apply.Lock  // no watch may repair the lanes meanwhile
 	guard   *trialGuard
-	now     int // the variant in force
+	now     int  // the variant in force
+	left    bool // the last Undo has failed
 	expect  map[string]stamp
 }
 
@@ -112,8 +113,8 @@ func (l *trialLanes) keep() error {
 	for dev := range l.devices {
 		k, err := l.engine.LockWatch(dev)
 		if locked, ok := errors.AsType[*apply.LockedError](err); ok {
-			return fmt.Errorf("%s is watched by process %d (%s), which would repair lanes that the trial takes away: stop "+
-				"it for the time of the trial", dev, locked.Holder.PID, strings.Join(locked.Holder.Command, " "))
+			return fmt.Errorf("%s is watched by process %d (%s), which would repair lanes that the trial takes away: "+
+				"stop it for the time of the trial", dev, locked.Holder.PID, strings.Join(locked.Holder.Command, " "))
 		}
 		if err != nil {
 			return err
@@ -128,7 +129,7 @@ func (l *trialLanes) close() {
 		_ = k.Unlock() // the kernel releases it with the process
 	}
 	if l.guard != nil {
-		l.guard.done()
+		l.guard.end(l.left)
 	}
 }
 
@@ -154,9 +155,6 @@ func (l *trialLanes) prepare(ctx context.Context, f *engine.File) error {
 // Switch implements trial.Switcher.
 func (l *trialLanes) Switch(ctx context.Context, variant int) error {
 	if l.now > 0 {
-		if err := l.Check(ctx); err != nil {
-			return err
-		}
 		// Not even an interruption leaves lanes half undone.
 		if err := l.takeAway(context.WithoutCancel(ctx), l.files[l.now-1]); err != nil {
 			return err
@@ -201,8 +199,8 @@ func (l *trialLanes) Check(ctx context.Context) error {
 		switch {
 		case now[f.Name] == l.expect[f.Name]:
 		case i+1 == l.now:
-			return fmt.Errorf("%w: %s is no longer in force, by niclane rollback or because it was not confirmed within %v",
-				errNotOurs, f.Name, l.within)
+			return fmt.Errorf("%w: %s is no longer in force, by niclane rollback or because it was not confirmed "+
+				"within %v", errNotOurs, f.Name, l.within)
 		default:
 			return fmt.Errorf("%w: %s is not as before the trial", errNotOurs, f.Name)
 		}
@@ -218,8 +216,8 @@ func (l *trialLanes) Check(ctx context.Context) error {
 	for _, v := range views {
 		for _, x := range v.Findings {
 			if x.Severity == verify.Drift {
-				return fmt.Errorf("another program has changed the lanes during the trial: %s: want %s, found %s", x.Key, x.Want,
-					x.Found)
+				return fmt.Errorf("another program has changed the lanes during the trial: %s: want %s, found %s",
+					x.Key, x.Want, x.Found)
 			}
 		}
 	}
@@ -229,6 +227,7 @@ func (l *trialLanes) Check(ctx context.Context) error {
 // Undo implements trial.Switcher.
 func (l *trialLanes) Undo(ctx context.Context) error {
 	err := l.restore(ctx, l.engine)
+	l.left = err != nil
 	if err == nil {
 		l.now = 0
 		_ = apply.CheckPending(l.engine.RunDir) // the guardian of the last apply ends when it is asked

@@ -44,8 +44,8 @@ func (p *trialProgress) show(now trial.Progress) {
 		if now.Settling {
 			what = "switching to"
 		}
-		fmt.Fprintf(p.out, "\r\033[K%.*s", 150, fmt.Sprintf("window %d of %d, %s %s, %v left%s", now.Window, now.Windows, what,
-			now.Variant, left, p.estimate))
+		fmt.Fprintf(p.out, "\r\033[K%.*s", 150, fmt.Sprintf("window %d of %d, %s %s, %v left%s", now.Window,
+			now.Windows, what, now.Variant, left, p.estimate))
 		p.shown = true
 	case news:
 		fmt.Fprintf(p.out, "window %d of %d, %v left%s\n", now.Window, now.Windows, left, p.estimate)

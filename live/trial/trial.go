@@ -73,8 +73,8 @@ type Config struct {
 	RoundTrips RoundTrips
 	Switcher   Switcher
 	Clock      Clock
-	// For is how long the trial takes, about, but at least stats.MinWilcoxon rounds. Window is the length of a window, Settle the least time
-	// between a switch and a window. All are positive.
+	// For is how long the trial takes, about, but at least stats.MinWilcoxon rounds. Window is the length of
+	// a window, Settle the least time between a switch and a window. All are positive.
 	For, Window, Settle time.Duration
 	Seed                uint64
 	// Trial has what the result says of the trial; Run fills in the rest.
@@ -228,7 +228,8 @@ func (x *runner) start(ctx context.Context) error {
 	share := followed(d)
 	for _, s := range x.Services {
 		if m := find(d, s.Name); m != nil && m.Requests > 0 {
-			x.who[s.Name], x.rates[s.Name] = m.Processes, float64(all(max(m.Seen, m.Requests), share))/d.Duration.Seconds()
+			x.who[s.Name] = m.Processes
+			x.rates[s.Name] = float64(all(max(m.Seen, m.Requests), share)) / d.Duration.Seconds()
 			x.r.Points = append(x.r.Points, result.Point{Mode: result.Live, Service: s.Name, Neighbour: s.Neighbour})
 			continue
 		}

@@ -94,9 +94,10 @@ func (x *runner) undisturbed(ctx context.Context, now waits.Snapshot) error {
 	for _, s := range x.Services {
 		m, who := find(now, s.Name), x.who[s.Name]
 		// Workers come and go. After a restart, all processes are others.
-		if m != nil && len(who) > 0 && !slices.ContainsFunc(who, func(pid int) bool { return slices.Contains(m.Processes, pid) }) {
-			return fmt.Errorf("%s was %w during the trial: none of its processes (%s) is left, so its windows before and "+
-				"after are not comparable", s.Name, ErrRestarted, strings.Trim(fmt.Sprint(who), "[]"))
+		stays := func(pid int) bool { return slices.Contains(m.Processes, pid) }
+		if m != nil && len(who) > 0 && !slices.ContainsFunc(who, stays) {
+			return fmt.Errorf("%s was %w during the trial: none of its processes (%s) is left, so its windows before "+
+				"and after are not comparable", s.Name, ErrRestarted, strings.Trim(fmt.Sprint(who), "[]"))
 		}
 	}
 	return nil
@@ -156,8 +157,9 @@ func (x *runner) convert(m *waits.Service, d waits.Snapshot, share float64) resu
 	w := result.Window{Purpose: result.Repeat,
 		Load: load.Result{Mode: result.Live, Duration: int64(d.Duration), Intended: n, Sent: n, Completed: n, Hits: n,
 			OfferedRate: rate, AchievedRate: rate, Retransmits: m.Retransmits, Work: load.Work{Gets: n}},
-		Live: &result.LiveWindow{Followed: int64(m.Requests), Lost: int64(d.Lost), Retransmits: all(m.Retransmits, share),
-			Drops: all(m.Drops, share), CPU: int64(m.CPU), Waits: []result.LiveWait{}},
+		Live: &result.LiveWindow{Followed: int64(m.Requests), Lost: int64(d.Lost),
+			Retransmits: all(m.Retransmits, share), Drops: all(m.Drops, share), CPU: int64(m.CPU),
+			Waits: []result.LiveWait{}},
 	}
 	for stage := range waits.Stages {
 		h := histogram(m.Waits[stage])
@@ -169,7 +171,8 @@ func (x *runner) convert(m *waits.Service, d waits.Snapshot, share float64) resu
 		}
 	}
 	if d.Lost > 0 && d.Lost*100 > uint64(n) {
-		w.Warnings = append(w.Warnings, fmt.Sprintf("%d requests could not be followed: the programs had no room", d.Lost))
+		w.Warnings = append(w.Warnings, fmt.Sprintf("%d requests could not be followed: the programs had no room",
+			d.Lost))
 	}
 	return w
 }

@@ -216,8 +216,8 @@ func (c *Collector) Snapshot() (Snapshot, error) {
 	}
 	lost += misses
 	now := time.Now()
-	s := Snapshot{At: now, Duration: now.Sub(c.began), Followed: c.meter.following(now), SampleRate: c.meter.pace.follow, Missing: c.missing, Lost: lost,
-		Cost: c.meter.cost()}
+	s := Snapshot{At: now, Duration: now.Sub(c.began), Followed: c.meter.following(now),
+		SampleRate: c.meter.pace.follow, Missing: c.missing, Lost: lost, Cost: c.meter.cost()}
 	var cpu time.Duration
 	for i, r := range readings {
 		x := Service{Target: c.opts.Targets[i], Requests: r.Requests, Seen: r.Seen, Retransmits: r.Retransmits,
