@@ -341,7 +341,8 @@ func (r *Result) loadDoubts(p PointSummary) []Doubt {
 		}
 		if l.Load != nil && l.Load.Difference.Text != stats.Same && math.Abs(math.Log(l.Load.Estimate)) > 0.02 {
 			out.add(fmt.Sprintf("the load differs from that of %s: ×%.3f (%.3f to %.3f); clients that wait for "+
-				"answers send more when these come sooner", p.Base, l.Load.Estimate, l.Load.Low, l.Load.High), at(v.Name), -1)
+				"answers send more when these come sooner", p.Base, l.Load.Estimate, l.Load.Low, l.Load.High),
+				at(v.Name), -1)
 		}
 	}
 	return out.list

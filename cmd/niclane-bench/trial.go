@@ -142,7 +142,8 @@ func (t *trialRun) check() error {
 	round := time.Duration(len(t.args)+1) * (t.window + t.settle)
 	if least := stats.MinWilcoxon * round; t.total < least {
 		return cli.Usagef("trial: --for %v: %d windows of each of %d variants take %v: want at least that, or a "+
-			"shorter --window (%v) or --settle (%v)", t.total, stats.MinWilcoxon, len(t.args)+1, least, t.window, t.settle)
+			"shorter --window (%v) or --settle (%v)", t.total, stats.MinWilcoxon, len(t.args)+1, least,
+			t.window, t.settle)
 	}
 	if t.prepare && len(t.args) > 1 {
 		return cli.Usagef("trial: --prepare with %d files: want one, because what is prepared belongs to one file",
