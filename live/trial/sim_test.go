@@ -68,7 +68,7 @@ func simulations() int {
 	if n, err := strconv.Atoi(os.Getenv("NICLANE_SIMULATIONS")); err == nil {
 		return n
 	}
-	return 150
+	return 80
 }
 
 // TestNothing checks that a lane that does nothing shows no difference in at least 95 of 100 trials,
