@@ -38,7 +38,7 @@ type Config struct {
 	Name string `json:"name"`
 	// Card is the kind of the SUT's port: CardEmulated (the default) or CardNone.
 	Card string `json:"card"`
-	// Queues is the number of receive and of transmit queues of the SUT's port, 1 to 64.
+	// Queues is the number of receive and of transmit queues of the SUT's port, 1 to MaxQueues.
 	// Default 8.
 	Queues int `json:"queues"`
 	// LinkRate is the rate of the link to the SUT in each direction, in bit/s of Ethernet
@@ -147,7 +147,7 @@ func (c Config) complete(online []int) (Config, error) {
 	if c.Card != CardEmulated && c.Card != CardNone {
 		errs = append(errs, fmt.Errorf("lab: card %q: want %s or %s", c.Card, CardEmulated, CardNone))
 	}
-	check("queues", c.Queues, 1, 64)
+	check("queues", c.Queues, 1, MaxQueues)
 	check("link rate in kbit/s", int(c.LinkRate/1000), 1000, MaxLinkRate/1000)
 	check("link burst", c.LinkBurst, LeastBurst(c.MTU), 1<<20)
 	check("switch buffer", c.SwitchBuffer, c.LinkBurst, 1<<30)
@@ -204,6 +204,9 @@ func (c Config) costs() bool { return c.PacketCost > 0 || c.WakeupCost > 0 }
 func LeastBurst(mtu int) int { return max(2000, mtu+14) }
 
 const maxAddresses = 256
+
+// MaxQueues is the largest number of queues of a lab's card: an indirection table has an entry for each.
+const MaxQueues = 128
 
 // MaxLinkRate is the largest rate of a lab's link, in bit/s.
 const MaxLinkRate = 400_000_000_000

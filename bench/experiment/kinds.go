@@ -21,7 +21,7 @@ const (
 	maxProcessors  = 8192
 	maxThreads     = 1024
 	maxQueues      = 1024 // of a lane, as in a lanes file
-	maxLabQueues   = 64
+	maxLabQueues   = 128
 )
 
 const (

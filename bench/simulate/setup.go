@@ -18,7 +18,7 @@ import (
 // Limits of the lab's link and card (package lab).
 const (
 	MaxLink   = lab.MaxLinkRate
-	MaxQueues = 64
+	MaxQueues = lab.MaxQueues
 )
 
 // Options of Make. A field that is zero has the default.

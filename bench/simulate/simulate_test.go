@@ -211,6 +211,19 @@ func TestBond(t *testing.T) {
 	}
 }
 
+// TestMoreQueuesThanTheLab: the largest lanes get fewer queues, and a note says so.
+func TestMoreQueuesThanTheLab(t *testing.T) {
+	in, err := config.Parse("lanes.yaml", []byte(head+"lanes:\n  a: {queues: 3, ports: 443}\n  b: {queues: 130, ports: 80}\n"))
+	must.Do(t, err)
+	got := string(made(t, in, simulate.Options{}))
+	for _, want := range []string{"the lab's card has 128 queues, not 134", "124 of 130 queues, because the lab's card has 128",
+		"lane a: 3 queues"} {
+		if !strings.Contains(got, want) {
+			t.Errorf("no %q in\n%s", want, got)
+		}
+	}
+}
+
 // TestRefused: what cannot be simulated is named.
 func TestRefused(t *testing.T) {
 	for _, tt := range []struct {

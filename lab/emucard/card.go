@@ -20,7 +20,7 @@ const Root = "/run/niclane/bpf"
 
 const (
 	version     = 2
-	maxQueues   = 64   // MAX_QUEUES
+	maxQueues   = 128  // MAX_QUEUES; TableSize must be at least as large, for RSS over all of them
 	maxContexts = 16   // MAX_CONTEXTS
 	maxPatterns = 16   // MAX_PATTERNS
 	maxRules    = 1024 // MAX_RULES

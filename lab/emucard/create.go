@@ -17,7 +17,7 @@ import (
 type Config struct {
 	// MAC is the address of the SUT's port.
 	MAC net.HardwareAddr
-	// Queues is the number of queues, 1 to 64.
+	// Queues is the number of queues, 1 to 128.
 	Queues int
 	// Rules (1 to 1024) and Contexts (1 to 16) are the largest numbers that the card can hold.
 	Rules, Contexts int

@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"net/netip"
+	"slices"
 	"testing"
 
 	"github.com/cilium/ebpf"
@@ -228,6 +229,21 @@ func TestCounters(t *testing.T) {
 				t.Errorf("got %+v, want %+v", n, tt.want)
 			}
 		})
+	}
+}
+
+// TestLargestCard: a card of the most queues spreads over all of them, and steers to the last.
+func TestLargestCard(t *testing.T) {
+	c, p := newCard(t, Config{Queues: maxQueues, Rules: 1, Contexts: 1})
+	queues, _, err := c.RSS(0)
+	must.Do(t, err)
+	if slices.Sort(queues); len(slices.Compact(queues)) != maxQueues {
+		t.Errorf("RSS over %d queues, want %d", len(slices.Compact(queues)), maxQueues)
+	}
+	must.Do(t, c.AddRule(Rule{0, tcp4(80), 0, maxQueues - 1}))
+	pkt := packet{src: "10.0.0.2", dst: "10.0.0.1", sport: 1, dport: 80, proto: flow.TCP}
+	if q, _ := receive(t, c, p, pkt); q != maxQueues-1 {
+		t.Errorf("queue %d, want %d", q, maxQueues-1)
 	}
 }
 

@@ -18,7 +18,7 @@
 #include <linux/pkt_cls.h>
 #include <bpf/bpf_helpers.h>
 
-#define MAX_QUEUES	64
+#define MAX_QUEUES	128
 #define MAX_CONTEXTS	16
 #define TABLE_SIZE	128
 #define MAX_PATTERNS	16
