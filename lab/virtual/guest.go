@@ -18,6 +18,10 @@ import (
 // clocksource has the name of the kernel's clock.
 const clocksource = "/sys/devices/system/clocksource/clocksource0/current_clocksource"
 
+// openFiles are the limits of open files, as systemd sets them. The kernel's own do not suffice for a
+// server with thousands of connections.
+var openFiles = unix.Rlimit{Cur: 1024, Max: 512 << 10}
+
 // Path is the guest's PATH.
 const Path = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
@@ -85,6 +89,9 @@ func initialize(path string) error {
 	}()
 	if err := loopback(); err != nil {
 		return fmt.Errorf("lo: %w", err)
+	}
+	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &openFiles); err != nil {
+		return fmt.Errorf("limit of open files: %w", err)
 	}
 	null, err := os.Open(os.DevNull)
 	if err != nil {

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -63,6 +64,14 @@ var programs = map[string]func() int{
 		}
 		return 0
 	},
+	"files": func() int { // a program that this starts: Go raises its own soft limit
+		out, err := exec.Command("/bin/sh", "-c", "ulimit -Sn; ulimit -Hn").CombinedOutput()
+		fmt.Printf("%s", out)
+		if err != nil {
+			return 1
+		}
+		return 0
+	},
 	"signal": func() int {
 		_ = unix.Kill(os.Getpid(), unix.SIGKILL)
 		select {}
@@ -109,6 +118,13 @@ func TestFiles(t *testing.T) {
 	}
 	if text, err := os.ReadFile(filepath.Join(dir, "kept")); err != nil || string(text) != "x" {
 		t.Errorf("%q, %v", text, err)
+	}
+}
+
+// TestOpenFiles checks that servers may raise the limit of open files for thousands of connections.
+func TestOpenFiles(t *testing.T) {
+	if out, err := guest(t, "files", nil); err != nil || out != "1024\n524288\n" {
+		t.Errorf("%q, %v", out, err)
 	}
 }
 
