@@ -163,7 +163,7 @@ func TestCache(t *testing.T) {
 		t.Errorf("cache %+v, origin %+v", w.Cache, w.Origin)
 	}
 	if got, want := strings.Join(h.launched, "; "),
-		"origin; the server; prefill; counters of varnish; counters of origin"; got != want {
+		"origin; the server; counters of varnish; prefill; counters of varnish; counters of varnish; counters of origin"; got != want {
 		t.Errorf("started: %s; want %s", got, want)
 	}
 	if c, ok := h.configs["prefill"].(fetch.Config); !ok || len(c.Objects) != 1 || c.Objects[0].Copies != 20 ||

@@ -54,14 +54,17 @@ type Counters struct {
 	Processors int   `json:"processors,omitempty"`
 }
 
-// trafficServerSync is the time between two readings of Traffic Server's counters. In the
-// experiments' configurations, its threads add up their counts more often.
-const trafficServerSync = 250 * time.Millisecond
+// apart is the time between two readings of a cache's counters. No cache counts a request at once. Varnish's
+// threads add up their counts when they wait for work, which is 50 ms after the last request of a connection
+// (timeout_linger). Those of Traffic Server do it periodically, in the experiments' configurations each 100 ms
+// (proxy.config.raw_stat_sync_interval_ms). nginx writes its log after the answer.
+const apart = 250 * time.Millisecond
 
 // patience is the time limit of one reading.
 const patience = 10 * time.Second
 
-// Run reads the counters once.
+// Run reads the counters. The counts of a cache are complete when two readings agree, with apart between them. An
+// origin's always are.
 func Run(ctx context.Context, c Config) (Counters, error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -71,11 +74,33 @@ func Run(ctx context.Context, c Config) (Counters, error) {
 	if !ok {
 		return Counters{}, fmt.Errorf("cache %q: want %s, %s, %s or %s", c.Kind, Varnish, TrafficServer, Nginx, Origin)
 	}
-	out, err := read(ctx, c)
+	pause := apart
+	if c.Kind == Origin {
+		pause = 0
+	}
+	out, err := settled(ctx, pause, func() (Counters, error) { return read(ctx, c) })
 	if err != nil {
 		return out, fmt.Errorf("counters of %s: %w", c.Kind, err)
 	}
 	return out, nil
+}
+
+// settled reads until two readings agree that are apart by pause; 0: once.
+func settled(ctx context.Context, pause time.Duration, read func() (Counters, error)) (Counters, error) {
+	last, err := read()
+	for err == nil && pause > 0 {
+		select {
+		case <-ctx.Done():
+			return last, fmt.Errorf("they keep changing: %w", ctx.Err())
+		case <-time.After(pause):
+		}
+		var now Counters
+		if now, err = read(); now == last {
+			break
+		}
+		last = now
+	}
+	return last, err
 }
 
 // varnish adds up counters: Varnish has one for each kind of answer (varnish-counters(7)).
@@ -119,26 +144,11 @@ var missed = []string{"cache_miss_cold", "cache_miss_changed", "cache_miss_clien
 	"cache_read_error"}
 
 func trafficServer(ctx context.Context, c Config) (Counters, error) {
-	// Traffic Server's threads add up their counts periodically
-	// (proxy.config.raw_stat_sync_interval_ms). If two readings are further apart than this period
-	// and agree, the counts are complete.
-	var last Counters
-	for {
-		text, err := get(ctx, c.Address, c.At)
-		if err != nil {
-			return Counters{}, err
-		}
-		now, err := trafficServerText(text)
-		if err != nil || now == last {
-			return now, err
-		}
-		last = now
-		select {
-		case <-ctx.Done():
-			return now, fmt.Errorf("they keep changing: %w", ctx.Err())
-		case <-time.After(trafficServerSync):
-		}
+	text, err := get(ctx, c.Address, c.At)
+	if err != nil {
+		return Counters{}, err
 	}
+	return trafficServerText(text)
 }
 
 func trafficServerText(text []byte) (c Counters, err error) {

@@ -3,10 +3,13 @@
 package cache
 
 import (
+	"context"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/niclane/niclane/bench/part/errtest"
 	"github.com/niclane/niclane/bench/part/httpserver"
@@ -43,6 +46,38 @@ func TestTrafficServer(t *testing.T) {
 	errtest.Says(t, "no plugin", err, "status 404")
 	if _, err := trafficServerText([]byte(`{"global": {}}`)); err == nil {
 		t.Error("counters that are missing were taken")
+	}
+}
+
+// TestSettled: counters that a server adds up now and then are complete if two readings agree, and not before.
+// Zeros of a first reading agree with none.
+func TestSettled(t *testing.T) {
+	for _, x := range []struct {
+		name  string
+		pause time.Duration
+		reads []int64
+		want  int64
+		took  time.Duration
+	}{
+		{"counted late", time.Second, []int64{0, 200, 200}, 200, 2 * time.Second},
+		{"no requests yet", time.Second, []int64{0, 0, 200}, 0, time.Second},
+		{"exact at once", 0, []int64{7, 8}, 7, 0},
+		{"changing", 4 * time.Second, []int64{1, 2, 3, 4, 5}, 3, patience},
+	} {
+		t.Run(x.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				ctx, cancel := context.WithTimeout(t.Context(), patience)
+				defer cancel()
+				began := time.Now()
+				got, err := settled(ctx, x.pause, func() (c Counters, err error) {
+					c.Requests, x.reads = x.reads[0], x.reads[1:]
+					return c, nil
+				})
+				if got.Requests != x.want || (err != nil) != (x.name == "changing") || time.Since(began) != x.took {
+					t.Errorf("%d after %v, %v; want %d after %v", got.Requests, time.Since(began), err, x.want, x.took)
+				}
+			})
+		})
 	}
 }
 

@@ -32,12 +32,15 @@ type Config struct {
 	// not verified.
 	TLS    bool   `json:"tls,omitempty"`
 	CAFile string `json:"caFile,omitempty"`
-	// Connections is the number of connections at the same time, default 4.
+	// Connections is the number of connections at the same time, by default Connections.
 	Connections int `json:"connections,omitempty"`
 	// Passes is the number of passes over all objects, default 1. Use 2 for a cache that keeps
 	// in memory only what it has read, not what it has written.
 	Passes int `json:"passes,omitempty"`
 }
+
+// Connections is the default number of connections.
+const Connections = 4
 
 // An Object is an HTTP object and its number of copies.
 type Object struct {
@@ -96,7 +99,7 @@ func (c Config) connections() int {
 	if c.Connections > 0 {
 		return c.Connections
 	}
-	return 4
+	return Connections
 }
 
 func (c Config) client() (*http.Client, error) {
