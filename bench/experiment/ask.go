@@ -268,7 +268,7 @@ func loadKeys() []y.Key[Load] {
 		y.Of("warmup", y.Duration(0, time.Hour), "500ms",
 			"Load before each window that does not count.",
 			func(l *Load, x int64) { l.Warmup = x }),
-		y.Of("window", y.Duration(10*time.Millisecond, 24*time.Hour), "2500ms",
+		y.Of("window", y.Duration(time.Millisecond, 24*time.Hour), "2500ms",
 			"Counted time of one repeat of one variant at one load point.",
 			func(l *Load, x int64) { l.Window = x }),
 		y.Of("timeout", y.Duration(time.Millisecond, time.Hour), "2s",

@@ -116,7 +116,7 @@ func sizeKeys() []y.Key[Size] {
 		y.Of("warmup", y.Duration(0, time.Hour), "as it is",
 			"`load.warmup`.",
 			func(s *Size, x int64) { s.Warmup = &x }),
-		y.Of("window", y.Duration(10*time.Millisecond, 24*time.Hour), "as it is",
+		y.Of("window", y.Duration(time.Millisecond, 24*time.Hour), "as it is",
 			"`load.window`.",
 			func(s *Size, x int64) { s.Window = x }),
 		y.Of("fifo", y.Integer(1, 99), "as it is",

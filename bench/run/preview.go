@@ -35,6 +35,16 @@ func describeSize(w io.Writer, e *experiment.Experiment) {
 		fmt.Fprintf(w, "clients: %s with %s in all\n", amount(len(h.Clients), "host"),
 			amount(e.Load.Generators, "generator"))
 	}
+	if l := e.Lab; l != nil && (l.LinkRate > 0 || l.Queues > 0) {
+		var text []string
+		if l.LinkRate > 0 {
+			text = append(text, "link "+device.RateText(l.LinkRate))
+		}
+		if l.Queues > 0 {
+			text = append(text, amount(l.Queues, "queue"))
+		}
+		fmt.Fprintf(w, "lab: %s\n", strings.Join(text, ", "))
+	}
 	if n, rate, each := experiment.GeneratorsFor(e); n > e.Load.Generators {
 		fmt.Fprintf(w, "generators: %d/s takes %d at %d/s each", rate, n, each)
 		if e.Hosts != nil {
