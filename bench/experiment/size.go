@@ -22,8 +22,10 @@ type Sizes struct {
 // A Size replaces numbers of a file. A field that is zero changes nothing.
 type Size struct {
 	// LinkRate and LabQueues replace the lab's link-rate, in bit/s, and queues.
-	LinkRate    uint64 `json:"linkRateBitsPerSecond,omitempty"`
-	LabQueues   int    `json:"labQueues,omitempty"`
+	LinkRate  uint64 `json:"linkRateBitsPerSecond,omitempty"`
+	LabQueues int    `json:"labQueues,omitempty"`
+	// Frames turns the lab's frames on.
+	Frames      bool   `json:"frames,omitempty"`
 	Connections []int  `json:"connections,omitempty"`
 	Rates       []int  `json:"ratesPerSecond,omitempty"`
 	Generators  int    `json:"generators,omitempty"`
@@ -86,6 +88,9 @@ func sizeKeys() []y.Key[Size] {
 		y.Of("lab-queues", y.Integer(1, maxLabQueues), "as they are",
 			"`lab.queues`.",
 			func(s *Size, x int) { s.LabQueues = x }),
+		y.Of("frames", y.Boolean(), "as it is",
+			"On: `lab.frames`.",
+			func(s *Size, x bool) { s.Frames = x }),
 		y.Of("connections", y.Series("connections", 1, maxConnections, maxPoints), "as it is",
 			"`load.connections`.",
 			func(s *Size, x []int) { s.Connections = x }),
@@ -237,6 +242,7 @@ func (r *reader) take(s *Size, path string) {
 	if e.Lab != nil {
 		set(&e.Lab.LinkRate, s.LinkRate)
 		set(&e.Lab.Queues, s.LabQueues)
+		set(&e.Lab.Frames, s.Frames)
 	}
 	set(&e.Load.Generators, s.Generators)
 	set(&e.Workload.Keys, s.Keys)

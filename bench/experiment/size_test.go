@@ -78,7 +78,7 @@ func TestSizes(t *testing.T) {
 // TestVirtualSize: sizes.virtual comes after sizes.lab, and not with --quick. Virtual time has no power.
 func TestVirtualSize(t *testing.T) {
 	text := strings.Replace(sized, "sizes:\n", "power: {source: rapl}\nsizes:\n"+
-		"  virtual: {link-rate: 100gbit, lab-queues: 30, window: 50ms, connections: 7}\n", 1)
+		"  virtual: {link-rate: 100gbit, lab-queues: 30, frames: on, window: 50ms, connections: 7}\n", 1)
 	for o, want := range map[experiment.Options][]string{
 		{}:                           {"sizes.lab"},
 		{Virtual: true}:              {"sizes.lab", "sizes.virtual"},
@@ -92,7 +92,7 @@ func TestVirtualSize(t *testing.T) {
 		if !slices.Equal(e.Sized, want) || (e.Power == nil) != o.Virtual {
 			t.Errorf("%+v: sized %v, want %v; power %v", o, e.Sized, want, e.Power)
 		}
-		if full != (e.Lab.LinkRate == 100e9 && e.Lab.Queues == 30 && e.Load.Window == 50e6 && e.Load.Connections[0] == 7) {
+		if full != (e.Lab.LinkRate == 100e9 && e.Lab.Queues == 30 && e.Lab.Frames && e.Load.Window == 50e6 && e.Load.Connections[0] == 7) {
 			t.Errorf("%+v: %+v, %+v", o, e.Lab, e.Load)
 		}
 	}
