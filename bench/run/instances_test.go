@@ -14,6 +14,7 @@ import (
 	"github.com/niclane/niclane/app/numa"
 	"github.com/niclane/niclane/bench/experiment"
 	"github.com/niclane/niclane/bench/machine"
+	"github.com/niclane/niclane/bench/noise"
 	"github.com/niclane/niclane/bench/part/cache"
 	"github.com/niclane/niclane/bench/part/errtest"
 	"github.com/niclane/niclane/bench/part/fetch"
@@ -166,9 +167,20 @@ func TestInstancesOfAWindow(t *testing.T) {
 		{Name: "server on node 0", PID: 7, Running: 4, DiskRead: 100, Threads: 1},
 		{Name: "server on node 1", Running: 5, DiskRead: 200, Threads: 2}, {Name: "other", Running: 9},
 	}
-	w, err := m.Measure(t.Context(), Job{Connections: 4, Window: 2e8})
+	h.results["noise 1 to-sut, sender"] = noise.Result{}
+	h.results["noise 1 to-sut, receiver"] = noise.Result{StartMono: 9e8, Interval: 1e8,
+		Intervals: []int64{1e6, 1e6, 1e6, 1e6}, Duration: 4e8}
+	h.launched = nil
+	w, err := m.Measure(t.Context(), Job{Connections: 4, Window: 2e8,
+		Noise: []experiment.Noise{{Direction: experiment.ToSUT, BitsPerSecond: 1e8, Flows: 1}}})
 	if err != nil {
 		t.Fatal(err)
+	}
+	// The caches are read before the noise starts and after it has ended.
+	const read = "counters of varnish; counters of varnish; counters of origin"
+	if got := strings.Join(h.launched, "; "); !strings.HasPrefix(got, read+"; noise 1 to-sut, receiver; ") ||
+		!strings.HasSuffix(got, "generator 1; connections of instances; "+read) || !h.tasks["noise 1 to-sut, sender"].stopped {
+		t.Errorf("started %s", got)
 	}
 	if diff := cmp.Diff([]machine.Process{{Name: "other", Running: 9},
 		{Name: "server", Running: 9, DiskRead: 300, Threads: 3}}, w.Machine.Processes); diff != "" {

@@ -41,6 +41,11 @@ func (m *measurement) measure(ctx context.Context, j Job) (w result.Window, err 
 	}
 	ctx, done := m.watch(ctx)
 	defer done()
+	// The caches are read without noise: that takes longer than a short window.
+	caches0, err := m.countCaches(ctx)
+	if err != nil {
+		return w, err
+	}
 	noise, err := m.startNoise(ctx, j.Noise, j.Window)
 	defer func() {
 		for _, n := range noise {
@@ -56,10 +61,6 @@ func (m *measurement) measure(ctx context.Context, j Job) (w result.Window, err 
 		}
 	}
 	counters0, err := m.count(ctx)
-	if err != nil {
-		return w, err
-	}
-	caches0, err := m.countCaches(ctx)
 	if err != nil {
 		return w, err
 	}
@@ -98,12 +99,6 @@ func (m *measurement) measure(ctx context.Context, j Job) (w result.Window, err 
 	if err != nil {
 		return w, err
 	}
-	caches1, err := m.countCaches(ctx)
-	if err != nil {
-		return w, err
-	}
-	caches1.since(caches0, &w)
-	arrived1.since(arrived0, &w)
 	axis, err := clocks(ctx)
 	if err != nil {
 		return w, err
@@ -122,6 +117,12 @@ func (m *measurement) measure(ctx context.Context, j Job) (w result.Window, err 
 		}
 		w.Noise = append(w.Noise, x)
 	}
+	caches1, err := m.countCaches(ctx)
+	if err != nil {
+		return w, err
+	}
+	caches1.since(caches0, &w)
+	arrived1.since(arrived0, &w)
 	if m.counts {
 		counters1, err := m.count(ctx)
 		if err != nil {
