@@ -37,6 +37,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"time"
 
 	"github.com/niclane/niclane/bench/part/thread"
 	"github.com/niclane/niclane/bench/stats"
@@ -54,6 +55,9 @@ const (
 	UDP = "udp"
 )
 
+// LeastInterval is the shortest Config.Interval, in ns.
+const LeastInterval = int64(100 * time.Microsecond)
+
 // Config is the configuration of Run. Durations are in ns.
 type Config struct {
 	// Protocol is TCP (default) or UDP.
@@ -70,7 +74,7 @@ type Config struct {
 	Rate int64 `json:"rateBitsPerSecond,omitempty"`
 	// Duration is counted from the first connection; 0 means until ctx ends.
 	Duration int64 `json:"durationNs,omitempty"`
-	// Interval is the length of each entry in the Result's time lines (default 100 ms, at least 1 ms).
+	// Interval is the length of each entry in the Result's time lines (default 100 ms, at least LeastInterval).
 	Interval int64 `json:"intervalNs,omitempty"`
 	// Datagram is the payload of a UDP datagram in bytes, 40 to 65507 (default 1200, which fits
 	// every path). Datagrams are not fragmented.
@@ -214,8 +218,8 @@ func (c Config) withDefaults() (Config, netip.AddrPort, error) {
 	if c.Rate != 0 && c.Rate < 8000 || c.Rate < 0 || c.Rate/8/int64(max(c.Flows, 1)) > 1<<40 {
 		bad("rateBitsPerSecond %d: want 0 or 8000 to %d per flow", c.Rate, int64(8)<<40)
 	}
-	if c.Duration < 0 || c.ConnectTimeout < 0 || c.Interval < 1e6 {
-		bad("durations: want none negative and intervalNs at least 1000000")
+	if c.Duration < 0 || c.ConnectTimeout < 0 || c.Interval < LeastInterval {
+		bad("durations: want none negative and intervalNs at least %d", LeastInterval)
 	}
 	if c.SendBuffer < 0 || c.SendBuffer > 1<<30 {
 		bad("sendBufferBytes %d: want 0 to %d", c.SendBuffer, 1<<30)

@@ -109,9 +109,9 @@ func (m *measurement) noiseAddresses() []string {
 }
 
 // noiseInterval returns the length of the intervals in which noise is counted, ns. Ten or more of
-// them fit into a window of at least 10 ms.
+// them fit into a window.
 func noiseInterval(window int64) int64 {
-	return min(max(window/10, int64(time.Millisecond)), int64(100*time.Millisecond))
+	return min(max(window/10, noise.LeastInterval), int64(100*time.Millisecond))
 }
 
 func noiseEnd(what, host string, c noise.Config) launch {
