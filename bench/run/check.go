@@ -23,6 +23,7 @@ import (
 	"github.com/niclane/niclane/bench/power"
 	"github.com/niclane/niclane/bench/result"
 	y "github.com/niclane/niclane/internal/strictyaml"
+	"github.com/niclane/niclane/lab/virtual"
 	"github.com/niclane/niclane/lane/config"
 )
 
@@ -46,7 +47,7 @@ func ReadWith(path string, o experiment.Options) (*experiment.File, string, erro
 	if err != nil {
 		return nil, "", err
 	}
-	return f, string(text), Check(f)
+	return f, string(text), check(f, o.Virtual && !virtual.Here())
 }
 
 func readLimited(path string) ([]byte, error) {
@@ -64,7 +65,10 @@ func readLimited(path string) ([]byte, error) {
 
 // Check reports what this niclane cannot execute on this machine. The error is an
 // experiment.Errors.
-func Check(f *experiment.File) error {
+func Check(f *experiment.File) error { return check(f, false) }
+
+// check does the same. elsewhere says that the experiment will run on another kernel: in virtual time.
+func check(f *experiment.File, elsewhere bool) error {
 	var errs experiment.Errors
 	bad := func(path, format string, args ...any) {
 		errs = append(errs, f.Problem(path, fmt.Sprintf(format, args...)))
@@ -88,7 +92,9 @@ func Check(f *experiment.File) error {
 	}
 	if e.Hosts == nil { // on hosts, the agents look for programs
 		checkPrograms(e, bad)
-		checkKernelTLS(e, bad)
+		if !elsewhere {
+			checkKernelTLS(e, bad)
+		}
 	}
 	for i, v := range e.Variants {
 		if v.LanesFile == "" {
