@@ -3,6 +3,7 @@
 package device
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -32,7 +33,7 @@ type Qdisc struct {
 	// mode, its flow mode, and whether it splits large packets.
 	Cake string `json:"cake,omitempty"`
 	// FQ has the settings of a fq, in the words of tc-fq(8), by which it drops, delays or marks packets.
-	// It is "" for the kernel's defaults, which niclane's have.
+	// It is "" for those that niclane's have: the kernel's defaults, but no pacing.
 	FQ string `json:"fq,omitempty"`
 	// Map and Queues are mqprio's, as in tc-mqprio(8): the traffic class of
 	// each of the 16 priorities ("0 0 1 ..."), and the transmit queues of each
@@ -110,7 +111,7 @@ func (q Qdisc) commands(c Change) []string {
 		line += fmt.Sprintf(" limit %d", q.Limit)
 	}
 	if q.Type == "fq" {
-		line += strings.TrimRight(fmt.Sprintf(" flow_limit %d %s", q.Limit, q.FQ), " ")
+		line += fmt.Sprintf(" flow_limit %d %s", q.Limit, cmp.Or(q.FQ, "nopacing"))
 	}
 	return one(line)
 }

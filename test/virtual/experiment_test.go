@@ -80,16 +80,11 @@ func experiment(t *testing.T, m mechanism) figures {
 	s := stageFor(t, m)
 	groups := m.groups(t)
 	s.here(func() {
-		o := observe.Options{Devices: []string{s.dev}}
+		var cgroups []string
 		for _, lane := range slices.Sorted(maps.Keys(groups)) {
-			o.Cgroups = append(o.Cgroups, "/"+lane)
+			cgroups = append(cgroups, "/"+lane)
 		}
-		st, err := observe.Observe(t.Context(), o)
-		must.Do(t, err)
-		k, err := apply.NewKernel("")
-		must.Do(t, err)
-		t.Cleanup(func() { k.Close() })
-		lanetest.Apply(t, k, m.file(s.dev), st)
+		makeLanes(t, s.dev, cgroups, m.file(s.dev))
 		if m.damage != "" {
 			run(t, strings.ReplaceAll(m.damage, "DEV", s.dev))
 		}
@@ -148,6 +143,17 @@ func experiment(t *testing.T, m mechanism) figures {
 		}
 	}
 	return evaluate(first, flows, start+warmup, start+end)
+}
+
+// makeLanes makes the lanes of a file on a device of this host.
+func makeLanes(t *testing.T, dev string, cgroups []string, file string) {
+	t.Helper()
+	st, err := observe.Observe(t.Context(), observe.Options{Devices: []string{dev}, Cgroups: cgroups})
+	must.Do(t, err)
+	k, err := apply.NewKernel("")
+	must.Do(t, err)
+	t.Cleanup(func() { k.Close() })
+	lanetest.Apply(t, k, file, st)
 }
 
 // A timer sends at times of a Poisson process. due is in ns of CLOCK_REALTIME.

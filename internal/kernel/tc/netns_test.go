@@ -250,6 +250,7 @@ func TestFQ(t *testing.T) {
 		"maxrate 8mbit":  {Limit: fq.Limit, FQ: "maxrate 8000000bit"},
 		"horizon 1ms":    {Limit: fq.Limit, FQ: "horizon 1000us"},
 		"ce_threshold 1": {Limit: fq.Limit, FQ: "ce_threshold 1us"},
+		"pacing":         {Limit: fq.Limit, FQ: "pacing"},
 	} {
 		vethtest.Command(t, "tc qdisc change dev d0 root handle 3100: fq "+args)
 		want.Dev, want.Parent, want.Type, want.Handle = fq.Dev, fq.Parent, fq.Type, fq.Handle
@@ -260,6 +261,10 @@ func TestFQ(t *testing.T) {
 	}
 	must.Refuse(t, "a setting of others", c.Write(fq, device.Qdisc{Dev: "d0", Parent: "root", Type: "fq",
 		Handle: "3100:", Limit: 1, FQ: "maxrate 8bit"}), unix.EINVAL)
+	old := fq // as an earlier version of niclane made it: rollback makes it again
+	old.FQ = "pacing"
+	vethtest.Write(t, c, fq, old)
+	vethtest.Write(t, c, old, fq)
 	vethtest.Write(t, c, fq, nil)
 }
 
