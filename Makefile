@@ -81,7 +81,7 @@ virtual: ## the tests in virtual time: of the guest, by theory, and of each mech
 	@tools/packages ip:iproute2 ethtool sysctl:procps
 	@tools/virtual-kernel
 	$(GO) test -count=1 -timeout 20m -parallel $$(nproc) ./lab/virtual ./test/virtual
-	$(GO) test -count=1 ./cmd/niclane-bench -run 'TestVirtual$$|TestExactPart|TestSimulate|TestSwitchClasses'
+	$(GO) test -count=1 ./cmd/niclane-bench -run 'TestVirtual$$|TestExactPart|TestSimulate|TestSwitchClasses|TestPaperSize'
 
 sweep: $(BIN) ## what lanes do to queueing over noise, buffers, links, lanes and members, in out/sweep/report.html; half an hour, no root
 	tools/virtual-kernel

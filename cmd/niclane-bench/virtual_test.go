@@ -92,6 +92,40 @@ func TestSwitchClasses(t *testing.T) {
 	}
 }
 
+// TestPaperSize runs a paper's experiment with its 110 queues at 100 Gbit/s, each variant once. All of these queues
+// receive, and since work takes no time, the link is full.
+func TestPaperSize(t *testing.T) {
+	if os.Getenv("NICLANE_VIRTUAL") != "1" {
+		t.Skip("it takes long: make virtual runs it")
+	}
+	labtest.NeedVirtual(t)
+	bin, out := t.TempDir(), t.TempDir()
+	programs.Build(t, bin, program.Niclane, program.Bench)
+	if said, err := exec.Command(filepath.Join(bin, program.Bench), "run", "../../experiments/memcached-connections.yaml",
+		"--virtual", "--trial", "--out", out).CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, said)
+	}
+	r, err := result.ReadFile(filepath.Join(out, resultFile))
+	must.Do(t, err)
+	const answer = 14 + 20 + 32 + len("VALUE 12345678 0 64\r\n") + 64 + len("\r\nEND\r\n") // the frame
+	for _, w := range r.Windows {
+		busy := 0
+		for _, q := range w.Machine.Device.Rx {
+			if q.Packets > 0 {
+				busy++
+			}
+		}
+		use := float64(8*answer*int(w.Load.Work.Gets)) / float64(w.Load.Duration) / 100
+		if n := len(w.Machine.Device.Rx); n != 112 || busy < 110 || use < 0.75 || use > 1.01 {
+			t.Errorf("%s: %d of %d queues received, and answers took %.3f of the link; want 110 of 112, and 0.75 to 1",
+				w.Variant, busy, n, use)
+		}
+	}
+	if len(r.Windows) != 2 {
+		t.Errorf("%d windows, want 2", len(r.Windows))
+	}
+}
+
 // TestExactPart runs the demo as make demo does, in short.
 func TestExactPart(t *testing.T) {
 	labtest.NeedVirtual(t)
