@@ -103,6 +103,18 @@ func (p *Programs) open(o Options) error {
 			return fmt.Errorf("%s: %w", name, err)
 		}
 	}
+	// Without the rights, the kernel refuses this map with EPERM, and sk_storage with EINVAL, since it
+	// has no types either. The order in which a collection makes its maps is random.
+	rights, err := ebpf.NewMap(spec.Maps["wait_services"])
+	if errors.Is(err, unix.EPERM) {
+		return unix.EPERM // the library adds a guess about limits of memory
+	}
+	if err != nil {
+		return fmt.Errorf("create a map: %w", err)
+	}
+	if err := rights.Close(); err != nil {
+		return err
+	}
 	if p.coll, err = ebpf.NewCollection(spec); err != nil {
 		return fmt.Errorf("load programs: %w", err)
 	}
