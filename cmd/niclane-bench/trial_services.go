@@ -5,7 +5,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
@@ -34,55 +33,28 @@ func listening(ctx context.Context, l intent.Lane) ([]waits.Target, error) {
 
 // findServices makes the targets: the services of the lanes, and those of --port.
 func (t *trialRun) findServices(ctx context.Context) error {
-	find := func(name, protocol string) *waits.Target {
-		i := slices.IndexFunc(t.targets, func(x waits.Target) bool { return x.Name == name && x.Protocol == protocol })
-		if i < 0 {
-			t.targets = append(t.targets, waits.Target{Name: name, Protocol: protocol})
-			i = len(t.targets) - 1
-		}
-		return &t.targets[i]
-	}
-	everywhere := map[string]bool{} // services with a member on all addresses
+	var lanes []intent.Lane
 	for _, f := range t.lanes.files {
-		for _, l := range f.Lanes {
-			if l.Name == intent.DefaultLane {
-				continue
-			}
-			if slices.ContainsFunc(l.Members, func(m intent.Member) bool { return len(m.Ports) == 0 }) {
-				found, err := listening(ctx, l)
-				if err != nil {
-					return err
-				}
-				for _, x := range found {
-					if find(x.Name, x.Protocol).Ports == nil {
-						*find(x.Name, x.Protocol) = x
-					}
-				}
-			}
-			for _, m := range l.Members {
-				if len(m.Ports) == 0 {
-					continue
-				}
-				name := l.Name
-				if m.Protocol == "udp" {
-					name += "/udp"
-				}
-				x := find(name, m.Protocol)
-				x.Lane = l.Name
-				x.Ports = append(x.Ports, m.Ports...)
-				x.Addrs = append(x.Addrs, m.Addrs...)
-				everywhere[name] = everywhere[name] || len(m.Addrs) == 0
-			}
-		}
+		lanes = append(lanes, f.Lanes...)
 	}
-	for i := range t.targets {
-		x := &t.targets[i]
-		slices.Sort(x.Ports)
-		x.Ports = slices.Compact(x.Ports)
-		slices.SortFunc(x.Addrs, netip.Prefix.Compare)
-		if x.Addrs = slices.Compact(x.Addrs); everywhere[x.Name] {
-			x.Addrs = nil
+	t.targets = waits.OfLanes(lanes)
+	has := func(name, protocol string) bool {
+		return slices.ContainsFunc(t.targets, func(x waits.Target) bool {
+			return x.Name == name && x.Protocol == protocol
+		})
+	}
+	for _, l := range lanes {
+		if l.Name == intent.DefaultLane ||
+			!slices.ContainsFunc(l.Members, func(m intent.Member) bool { return len(m.Ports) == 0 }) {
+			continue
 		}
+		found, err := listening(ctx, l)
+		if err != nil {
+			return err
+		}
+		t.targets = append(t.targets, slices.DeleteFunc(found, func(x waits.Target) bool {
+			return has(x.Name, x.Protocol)
+		})...)
 	}
 	laned := len(t.targets)
 	for _, text := range t.ports {
@@ -99,8 +71,8 @@ func (t *trialRun) findServices(ctx context.Context) error {
 		}) {
 			continue
 		}
-		x := find("port "+port+"/"+protocol, protocol)
-		x.Ports = []uint16{uint16(n)}
+		t.targets = append(t.targets, waits.Target{Name: "port " + port + "/" + protocol, Protocol: protocol,
+			Ports: []uint16{uint16(n)}})
 	}
 	if len(t.targets) == 0 {
 		return fmt.Errorf("no lane of %s names a port, and nothing listens in their control groups: --port PORT "+

@@ -68,6 +68,41 @@ func Targets(inv *services.Inventory, lanes []intent.Lane, c Choice) (targets []
 	return unique(targets), notes, nil
 }
 
+// OfLanes returns the services at the ports that lanes name: one for each lane and protocol, in the
+// order of the lanes. It leaves out the default lane, and members without ports.
+func OfLanes(lanes []intent.Lane) (targets []Target) {
+	everywhere := map[string]bool{} // by target: a member is on all addresses
+	for _, l := range lanes {
+		for _, m := range l.Members {
+			if l.Name == intent.DefaultLane || len(m.Ports) == 0 {
+				continue
+			}
+			name := l.Name
+			if m.Protocol == "udp" {
+				name += "/udp"
+			}
+			i := slices.IndexFunc(targets, func(t Target) bool { return t.Name == name })
+			if i < 0 {
+				i = len(targets)
+				targets = append(targets, Target{Name: name, Lane: l.Name, Protocol: m.Protocol})
+			}
+			targets[i].Ports = append(targets[i].Ports, m.Ports...)
+			targets[i].Addrs = append(targets[i].Addrs, m.Addrs...)
+			everywhere[name] = everywhere[name] || len(m.Addrs) == 0
+		}
+	}
+	for i := range targets {
+		t := &targets[i]
+		slices.Sort(t.Ports)
+		t.Ports = slices.Compact(t.Ports)
+		slices.SortFunc(t.Addrs, netip.Prefix.Compare)
+		if t.Addrs = slices.Compact(t.Addrs); everywhere[t.Name] {
+			t.Addrs = nil
+		}
+	}
+	return targets
+}
+
 // accepts reports whether a query names a service in another network namespace.
 func accepts(q services.Query, n services.Namespace, t Target) bool {
 	switch {
