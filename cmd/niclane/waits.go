@@ -15,6 +15,7 @@ import (
 	"github.com/niclane/niclane/cmd/internal/cli"
 	"github.com/niclane/niclane/lane/engine"
 	"github.com/niclane/niclane/lane/intent"
+	"github.com/niclane/niclane/lane/journal"
 	"github.com/niclane/niclane/live/services"
 	"github.com/niclane/niclane/live/waits"
 )
@@ -170,13 +171,18 @@ func (a *app) lanesInForce(dev string) ([]intent.Lane, error) {
 	if err != nil {
 		return nil, err
 	}
-	var lanes []intent.Lane
+	return lanesOf(slices.DeleteFunc(js, func(j *journal.Journal) bool {
+		return dev != "" && !slices.Contains(j.Head().Devices, dev)
+	}))
+}
+
+// lanesOf returns the lanes that journals record as applied.
+func lanesOf(js []*journal.Journal) (lanes []intent.Lane, err error) {
 	for _, j := range js {
-		h := j.Head()
-		if j.RolledBack() || dev != "" && !slices.Contains(h.Devices, dev) {
+		if j.RolledBack() {
 			continue
 		}
-		f, err := engine.Parse(h.Config, []byte(h.ConfigText))
+		f, err := engine.Parse(j.Head().Config, []byte(j.Head().ConfigText))
 		if err != nil {
 			return nil, err
 		}

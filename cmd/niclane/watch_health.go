@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"slices"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/niclane/niclane/lane/plan"
 	"github.com/niclane/niclane/watch"
 	"github.com/niclane/niclane/watch/host"
@@ -15,9 +17,9 @@ import (
 )
 
 // serveHealth starts a server for metrics and health at the address at. If at is nil, it returns
-// nil.
-func (a *app) serveHealth(at *metrics.Address, k *watch.Keeper, m *host.Machine, first string) (*metrics.Server,
-	error) {
+// nil. more are further metrics.
+func (a *app) serveHealth(at *metrics.Address, k *watch.Keeper, m *host.Machine, first string,
+	more ...prometheus.Collector) (*metrics.Server, error) {
 	if at == nil {
 		return nil, nil
 	}
@@ -32,7 +34,8 @@ func (a *app) serveHealth(at *metrics.Address, k *watch.Keeper, m *host.Machine,
 		}
 		at = &metrics.Address{Network: "unix", Address: filepath.Join(dir, name)}
 	}
-	return metrics.Serve(*at, k, func(ctx context.Context) (metrics.Reading, error) { return a.readCounters(ctx, m) })
+	return metrics.Serve(*at, k, func(ctx context.Context) (metrics.Reading, error) { return a.readCounters(ctx, m) },
+		more...)
 }
 
 // readCounters reads those counters of the kept lanes that count all the time. It attaches no
