@@ -219,7 +219,8 @@ func TestText(t *testing.T) {
 	x.Culprits = map[Stage][]Culprit{SocketToApp: {{Share: 0.62, Above: 29000, What: "stress (9)", Where: "processor 1"},
 		{Share: 0.05, What: "other (8)", Where: "processor 1"}}}
 	x.Retransmits = 3
-	s := Snapshot{Duration: 10 * time.Second, SampleRate: 0.25, Cost: Cost{CPU: 12 * time.Millisecond, Share: 0.012}, Lost: 2,
+	s := Snapshot{Duration: 10 * time.Second, Followed: 2500 * time.Millisecond, SampleRate: 0.25,
+		Cost: Cost{CPU: 12 * time.Millisecond, Share: 0.012}, Lost: 2,
 		Services: []Service{x, service(0)}, Missing: map[Stage]string{Card: "lane0 is a virtual device"}}
 	s.Services[1].Name = "idle"
 	var b strings.Builder
@@ -227,7 +228,7 @@ func TestText(t *testing.T) {
 	const want = `Waits of lane0, 10s, requests followed in 25 % of the time.
 Its own cost: 12 ms of processor time, 1.2 % of the services'.
 
-s, lane cache, tcp 1: 2000 requests, 200/s
+s, lane cache, tcp 1: 2000 requests, 800/s
                          P50      P90      P99    P99.9
       card-to-stack  5.02 us  5.02 us  5.02 us  5.02 us  ===
     stack-to-socket  2.01 us  2.01 us  2.01 us  2.01 us  =

@@ -17,6 +17,8 @@ type Report struct {
 	Device   string        `json:"device,omitempty"`
 	At       time.Time     `json:"at"` // when the measurement ended
 	Duration time.Duration `json:"duration"`
+	// Followed is the part of Duration in which requests were followed.
+	Followed time.Duration `json:"followed"`
 	// SampleRate is the share of the time in which requests were followed at the end, 0 to 1. All counts
 	// and distributions are of followed requests.
 	SampleRate float64         `json:"sampleRate"`
@@ -56,7 +58,8 @@ type WaitReport struct {
 
 // Report returns a snapshot as a document.
 func (s Snapshot) Report(device string, notes ...string) Report {
-	r := Report{Schema: Schema, Device: device, At: s.At, Duration: s.Duration, SampleRate: s.SampleRate, Cost: s.Cost,
+	r := Report{Schema: Schema, Device: device, At: s.At, Duration: s.Duration, Followed: s.Followed,
+		SampleRate: s.SampleRate, Cost: s.Cost,
 		Lost: s.Lost, Notes: notes}
 	for st := range Stages {
 		if why := s.Missing[st]; why != "" {

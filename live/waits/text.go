@@ -24,7 +24,7 @@ func (r Report) Write(w io.Writer) error {
 	fmt.Fprintf(&b, "Waits of %s, %s, %s.\n", from, r.Duration.Round(100*time.Millisecond), r.RateText())
 	fmt.Fprintln(&b, r.CostText())
 	for _, x := range r.Services {
-		x.write(&b, r.Duration)
+		x.write(&b, r.Followed)
 	}
 	if r.Lost > 0 {
 		fmt.Fprintf(&b, "\n%d requests or samples are lost: the programs had no room for them.\n", r.Lost)
@@ -59,7 +59,8 @@ func (r Report) CostText() string {
 		three(r.Cost.Share*100))
 }
 
-func (x *ServiceReport) write(b *strings.Builder, d time.Duration) {
+// write writes a service. followed is the time in which its requests were counted.
+func (x *ServiceReport) write(b *strings.Builder, followed time.Duration) {
 	var ports []string
 	for _, p := range x.Ports {
 		ports = append(ports, fmt.Sprint(p))
@@ -69,7 +70,7 @@ func (x *ServiceReport) write(b *strings.Builder, d time.Duration) {
 		fmt.Fprintf(b, ", lane %s", x.Lane)
 	}
 	fmt.Fprintf(b, ", %s %s: %d requests, %s/s\n", x.Protocol, strings.Join(ports, ","), x.Requests,
-		three(float64(x.Requests)/max(d.Seconds(), 1e-9)))
+		three(float64(x.Requests)/max(followed.Seconds(), 1e-9)))
 	if x.Requests == 0 {
 		return
 	}
