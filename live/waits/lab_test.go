@@ -10,6 +10,7 @@ import (
 	"math"
 	"net"
 	"net/netip"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -305,6 +306,14 @@ func (b *bed) flood(t *testing.T, to uint16, busy time.Duration) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
+		runtime.LockOSThread() // not unlocked: the thread, with its processors, ends with the goroutine
+		var cpus unix.CPUSet
+		for _, cpu := range b.Config.OtherCPUs {
+			cpus.Set(cpu)
+		}
+		if err := unix.SchedSetaffinity(0, &cpus); err != nil {
+			t.Error(err)
+		}
 		for tick := time.NewTicker(2 * busy); ctx.Err() == nil; <-tick.C {
 			for range 100 {
 				source.Write(make([]byte, 64))
