@@ -252,6 +252,7 @@ func (v *TrialVerdict) nothing(worth int, points []PointSummary, first []*ratioA
 		v.Outcome, v.Windows = CannotTell, max(v.Windows, need)
 		v.Reasons = append(v.Reasons, fmt.Sprintf("%d pairs of windows cannot tell any of %d comparisons from chance, "+
 			"however large the difference; %d can", rounds, comparisons, need))
+		return // the intervals say nothing yet
 	case v.Outcome == DoNotKeep:
 		v.Windows = 0
 		v.Reasons = append(v.Reasons, fmt.Sprintf("no difference, and a gain of %.3g %% or more is ruled out",
