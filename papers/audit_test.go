@@ -126,7 +126,7 @@ func missing(file, what string, read func(path string) (string, error)) string {
 	if c := commentLine[filepath.Ext(file)]; c != nil {
 		text = c.ReplaceAllString(text, "")
 	}
-	expr := regexp.QuoteMeta(what)
+	expr := strings.ReplaceAll(regexp.QuoteMeta(what), " ", `\s+`) // a text may go over two lines
 	if strings.HasPrefix(what, "Test") && strings.HasSuffix(file, "_test.go") {
 		expr = `func ` + expr + `\(t`
 	}
@@ -184,10 +184,12 @@ func TestAuditRefuses(t *testing.T) {
 		"lane/a.go":      "// wanted is only named here.\nfunc made() {}\n",
 		"lane/a_test.go": "func TestMade(t *testing.T) {}\n",
 		"lanes.yaml":     "# numa: all\nqueues: 26\n",
+		"a.md":           "The minimum\nkernel is 6.1.\n",
 	}
 	const head = "- id: \"000.1\"\n  says: dedicates queues\n"
 	for row, want := range map[string]string{
 		"  at: [lane/a.go made, lane/a_test.go TestMade, 'lanes.yaml queues: 26']\n": "",
+		"  at: [lane/a_test.go TestMade, a.md minimum kernel]\n":                     "",
 		"  not: qat\n  because: The encryption is done by another card.\n":           "",
 		"": "1: [0].id: 000.1: at names no test, want a file _test.go or .txtar among the places",
 		"  at: [lane/a.go made]\n": "1: [0].id: 000.1: at names no test, want a file _test.go or .txtar among the " +
