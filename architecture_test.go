@@ -115,7 +115,7 @@ func TestSources(t *testing.T) {
 // those that have their own entry here.
 var floors = [][]string{
 	{"lane/intent", "lane/device", "internal/strictyaml", "internal/few", "internal/lifeline", "internal/program",
-		"internal/privatedir"},
+		"internal/privatedir", "internal/systemctl"},
 	{"internal/atomicfile", "internal/traffic", "lane/config", "lane/plan"},
 	{"internal/kernel", "lab/emucard", "lane/journal", "lane/verify", "lane/status"},
 	{"poller", "app/reuseport", "app/sockiter", "app/instances", "app/numa", "app/split"},

@@ -4,11 +4,10 @@ package services
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"net/netip"
-	"os/exec"
 	"strings"
+
+	"github.com/niclane/niclane/internal/systemctl"
 )
 
 // A unit is a systemd socket, and the service that it starts.
@@ -16,15 +15,11 @@ type unit struct{ name, triggers string }
 
 // socketUnits returns systemd's sockets by protocol and port, as systemctl prints them.
 func socketUnits(ctx context.Context) (map[string]unit, error) {
-	out, err := exec.CommandContext(ctx, "systemctl", "show", "--property=Id,Listen,Triggers", "*.socket").Output()
-	var exit *exec.ExitError
-	if errors.As(err, &exit) {
-		err = fmt.Errorf("systemctl show: %s", strings.TrimSpace(string(exit.Stderr)))
-	}
+	out, err := systemctl.Run(ctx, "show", "--property=Id,Listen,Triggers", "*.socket")
 	if err != nil {
 		return nil, err
 	}
-	return parseSocketUnits(string(out)), nil
+	return parseSocketUnits(out), nil
 }
 
 // parseSocketUnits reads blocks such as

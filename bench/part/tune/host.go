@@ -4,11 +4,11 @@ package tune
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -21,6 +21,7 @@ import (
 	"github.com/niclane/niclane/internal/kernel/hostfs"
 	"github.com/niclane/niclane/internal/kernel/irq"
 	"github.com/niclane/niclane/internal/kernel/netdev"
+	"github.com/niclane/niclane/internal/systemctl"
 	"github.com/niclane/niclane/lane/device"
 )
 
@@ -45,22 +46,9 @@ type card interface {
 }
 
 func newHost() *host {
-	return &host{root: "/", allowed: thread.Allowed, systemd: systemctl}
-}
-
-// systemctl runs systemctl, which waits until a service has started or stopped. Like an agent, it
-// looks only in the system's directories.
-func systemctl(args ...string) (string, error) {
-	path := "/usr/bin/systemctl"
-	if _, err := os.Stat(path); err != nil {
-		path = "/bin/systemctl"
-	}
-	out, err := exec.Command(path, args...).Output()
-	var exit *exec.ExitError
-	if errors.As(err, &exit) && len(exit.Stderr) > 0 {
-		err = fmt.Errorf("%w: %s", err, strings.TrimSpace(string(exit.Stderr)))
-	}
-	return strings.TrimSpace(string(out)), err
+	return &host{root: "/", allowed: thread.Allowed, systemd: func(args ...string) (string, error) {
+		return systemctl.Run(context.Background(), args...)
+	}}
 }
 
 func (h *host) path(name string) string { return filepath.Join(h.root, name) }
