@@ -9,13 +9,12 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"path/filepath"
 
 	"golang.org/x/sys/unix"
 )
 
-// Make creates dir with mode 0700 if it does not exist, and the directories above it with mode 0755.
-// Its errors are those of Open.
+// Make creates dir with mode 0700 if it does not exist, and the directories above it too. Its errors
+// are those of Open.
 func Make(dir string) error {
 	if err := create(dir); err != nil {
 		return err
@@ -63,13 +62,10 @@ func Open(dir string) (fd int, err error) {
 }
 
 func create(dir string) error {
-	if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil {
-		return err
+	if _, err := os.Lstat(dir); err == nil {
+		return nil // open says whether it is a directory
 	}
-	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
-		return err
-	}
-	return nil
+	return os.MkdirAll(dir, 0o700)
 }
 
 func open(dir string) (fd int, st unix.Stat_t, err error) {
