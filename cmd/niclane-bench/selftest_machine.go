@@ -15,6 +15,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/niclane/niclane/internal/privatedir"
 	"github.com/niclane/niclane/internal/program"
 	"github.com/niclane/niclane/lane/config"
 	"github.com/niclane/niclane/lane/device"
@@ -39,7 +40,7 @@ func (s *selfTest) machine() (*testMachine, error) {
 		return nil, fmt.Errorf("selftest: %w", err)
 	}
 	dir := filepath.Join(s.RunDir, "selftest")
-	if err := os.MkdirAll(dir, 0o700); err != nil {
+	if err := privatedir.Make(dir); err != nil {
 		return nil, err
 	}
 	return &testMachine{

@@ -14,6 +14,7 @@ import (
 	"strings"
 
 	"github.com/niclane/niclane/cmd/internal/cli"
+	"github.com/niclane/niclane/internal/privatedir"
 	"github.com/niclane/niclane/lane/config"
 	"github.com/niclane/niclane/lane/engine"
 	"github.com/niclane/niclane/lane/journal"
@@ -128,7 +129,7 @@ func (r *adqRun) lanesFile(dev string) (string, error) {
 // before any change, and the lanes file is never incomplete.
 func stage(req *request) (keep func(failed error) error, err error) {
 	dir := filepath.Dir(req.config) // in the state directory, where only root can write
-	if err := os.MkdirAll(dir, 0o700); err != nil {
+	if err := privatedir.Make(dir); err != nil {
 		return nil, err
 	}
 	f, err := os.CreateTemp(dir, filepath.Base(req.config)+".*")

@@ -18,6 +18,7 @@ import (
 	"github.com/niclane/niclane/app/numa"
 	"github.com/niclane/niclane/app/split"
 	"github.com/niclane/niclane/cmd/internal/cli"
+	"github.com/niclane/niclane/internal/privatedir"
 	"github.com/niclane/niclane/lane/engine"
 )
 
@@ -164,10 +165,10 @@ func (a *app) runSplit(ctx context.Context, s *split.Split, file string) error {
 // takeFile writes a file and locks it. The lock lasts until the caller closes the file. A killed
 // niclane split may have left the file and its lanes; apply then plans from these lanes.
 func takeFile(path, text string) (*os.File, error) {
-	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+	if err := privatedir.Make(filepath.Dir(path)); err != nil {
 		return nil, err
 	}
-	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
 	if err != nil {
 		return nil, err
 	}
