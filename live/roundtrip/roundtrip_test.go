@@ -6,19 +6,17 @@ import (
 	"io"
 	"net"
 	"net/netip"
-	"os"
 	"testing"
 	"time"
 
 	"github.com/niclane/niclane/internal/testing/must"
+	"github.com/niclane/niclane/internal/testing/vethtest"
 	"github.com/niclane/niclane/live/roundtrip"
 )
 
 // TestTimes: connections with traffic have times, by service; silent ones and those of other ports have none.
 func TestTimes(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Skip("not root")
-	}
+	vethtest.NeedRoot(t)
 	serve := func() (port uint16, request func()) {
 		l, err := net.Listen("tcp4", "127.0.0.1:0")
 		must.Do(t, err)
