@@ -94,9 +94,9 @@ func (a *app) suggest(ctx context.Context, q services.Query, dev string, took ti
 	if q != (services.Query{}) {
 		in.Selected = q.Accepts
 		switch err := inv.Check(q); {
-		case errors.Is(err, services.ErrNobody) && q.Protocol != "":
+		case errors.Is(err, services.ErrNoListener) && q.Protocol != "":
 			in.Future = &suggest.Future{Protocol: q.Protocol, Port: q.Port}
-		case errors.Is(err, services.ErrNobody):
+		case errors.Is(err, services.ErrNoListener):
 			return nil, fmt.Errorf("%w; for a service that is not there yet, add --protocol tcp or --protocol udp", err)
 		case err != nil:
 			return nil, err

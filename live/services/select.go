@@ -47,8 +47,8 @@ func (q Query) unit() string {
 	return q.Unit
 }
 
-// ErrNobody says that no process listens at the port of a query.
-var ErrNobody = errors.New("nobody listens")
+// ErrNoListener says that no process listens at the port of a query.
+var ErrNoListener = errors.New("nothing listens")
 
 // Check returns an error if the query names nothing in the inventory. The error says what is there
 // instead.
@@ -109,7 +109,7 @@ func (inv *Inventory) absent(q Query) error {
 	if protocol == "" {
 		protocol = "tcp or udp"
 	}
-	return fmt.Errorf("%w at %s port %d here", ErrNobody, protocol, q.Port)
+	return fmt.Errorf("%w at %s port %d here", ErrNoListener, protocol, q.Port)
 }
 
 // inGroups reports whether a control group has a name that want accepts.

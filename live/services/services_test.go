@@ -106,7 +106,7 @@ func group(t *testing.T, path string) string {
 			made := dir
 			t.Cleanup(func() { must.Do(t, cgroup.Remove(made)) })
 		} else if !os.IsExist(err) {
-			t.Skipf("no control groups can be made here: %v", err)
+			t.Fatal(err)
 		}
 	}
 	return dir
@@ -210,7 +210,7 @@ addr add 10.7.0.1/24 dev p0`)
 			{services.Query{PID: 1 << 30}, nil, "no process 1073741824"},
 			{services.Query{Port: 443}, []string{"tcp/443", "udp/443"}, ""},
 			{services.Query{Port: 443, Protocol: "udp"}, []string{"udp/443"}, ""},
-			{services.Query{Port: 9000}, nil, "nobody listens at tcp or udp port 9000 here"},
+			{services.Query{Port: 9000}, nil, "nothing listens at tcp or udp port 9000 here"},
 		} {
 			var named []string
 			for i := range inv.Services {

@@ -143,7 +143,7 @@ type Path struct {
 	Kind string `json:"kind"`
 	// Via are the devices between the device and the addresses, from below: "bond0", "bond0.10".
 	Via []string `json:"via,omitempty"`
-	// Bond is the bond of which the device is a slave.
+	// Bond is the device's bond, if it is a slave.
 	Bond string `json:"bond,omitempty"`
 }
 

@@ -335,7 +335,7 @@ func TestLoss(t *testing.T) {
 	b.start(t, serverRole)
 	lossy, err := ebpf.NewProgram(&ebpf.ProgramSpec{Type: ebpf.SocketFilter, License: "GPL", Instructions: asm.Instructions{
 		asm.FnGetPrandomU32.Call(),
-		asm.And.Imm(asm.R0, 7), // 0: drop; otherwise so many bytes stay, of which the headers are none
+		asm.And.Imm(asm.R0, 7), // 0: drop the segment
 		asm.JEq.Imm(asm.R0, 0, "end"),
 		asm.Mov.Imm(asm.R0, 1<<16),
 		asm.Return().WithSymbol("end"),

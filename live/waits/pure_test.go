@@ -57,7 +57,7 @@ func TestTargets(t *testing.T) {
 		"a process":   {choice: Choice{Query: services.Query{PID: 8}}, want: "nginx tcp [80 443]"},
 		"a pod":       {choice: Choice{Query: services.Query{Container: "abababababab"}}, want: "redis tcp [6379]"},
 		"no lane":     {choice: Choice{Lane: "x"}, err: "no lane x is in force"},
-		"no port":     {choice: Choice{Query: services.Query{Port: 81}}, err: "nobody listens at tcp or udp port 81 here"},
+		"no port":     {choice: Choice{Query: services.Query{Port: 81}}, err: "nothing listens at tcp or udp port 81 here"},
 		"no service":  {choice: Choice{Device: "eth2"}, err: "no such service is reached by eth2"},
 		"an empty lane": {lanes: []intent.Lane{{Name: "y", Members: []intent.Member{{Protocol: "tcp", Ports: []uint16{1}}}}},
 			choice: Choice{Lane: "y"}, err: "nothing listens at the ports of lane y"},
