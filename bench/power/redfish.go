@@ -10,7 +10,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"net/url"
 	"os"
@@ -130,21 +129,17 @@ func (r redfish) client(ctx context.Context) (*gofish.APIClient, *guard, error) 
 	if err != nil {
 		return nil, nil, errors.New("url: not a URL")
 	}
-	timeout := time.Duration(r.c.Timeout)
 	g := &guard{host: u.Host, next: &http.Transport{
 		// Proxy is not set, because a BMC is on the management network.
-		DialContext: (&net.Dialer{Timeout: timeout}).DialContext,
 		TLSClientConfig: &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: r.roots,
 			InsecureSkipVerify: r.c.SkipVerify},
-		TLSHandshakeTimeout:    timeout,
-		ResponseHeaderTimeout:  timeout,
 		MaxResponseHeaderBytes: maxHeader,
 		MaxConnsPerHost:        1,
 	}}
 	g.left.Store(maxRequests)
 	cl, err := gofish.ConnectContext(ctx, gofish.ClientConfig{
 		Endpoint: "https://" + u.Host, Username: r.secrets[user], Password: r.secrets[password],
-		HTTPClient:       &http.Client{Transport: g, Timeout: timeout},
+		HTTPClient:       &http.Client{Transport: g, Timeout: time.Duration(r.c.Timeout)},
 		ReuseConnections: true, NoModifyTransport: true,
 	})
 	if err != nil {

@@ -257,7 +257,7 @@ func TestRedfishRefuses(t *testing.T) {
 				}
 			}
 		}},
-		{"slow", "awaiting", func(_ *testing.T, s *simRedfish, c *Config) {
+		{"slow", "exceeded", func(_ *testing.T, s *simRedfish, c *Config) {
 			c.Timeout = 50e6
 			s.handle[env] = func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }
 		}},
