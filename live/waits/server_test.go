@@ -44,6 +44,7 @@ func TestMain(m *testing.M) {
 		lab.HelperCommand: lab.ExecMain,
 		serverRole:        serve,
 		burnRole:          burn,
+		loadRole:          generate,
 	})
 }
 
@@ -176,7 +177,8 @@ func burn(args []string) error {
 	for {
 		for began := time.Now(); time.Since(began) < *busy; {
 		}
-		time.Sleep(*busy)
+		pause := unix.NsecToTimespec(int64(*busy))
+		unix.Nanosleep(&pause, nil) // in the thread itself: Go's timers have threads that wait for the processor
 	}
 }
 
