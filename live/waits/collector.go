@@ -10,6 +10,7 @@ import (
 	"net/netip"
 	"os"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -68,8 +69,8 @@ type Collector struct {
 
 // Open attaches the programs. They are detached by Close, at the end of ctx, and with the process,
 // however it ends. Open works in the calling thread's network namespace. The error is
-// ebpf.ErrNotSupported without BTF or before Linux 5.17, and EPERM without CAP_BPF, CAP_PERFMON or
-// under lockdown; nothing is attached then.
+// ebpf.ErrNotSupported without BTF or before Linux 5.17, EPERM without CAP_BPF or CAP_PERFMON, and
+// the verifier's under lockdown=confidentiality; nothing is attached then.
 func Open(ctx context.Context, o Options) (*Collector, error) {
 	c := &Collector{opts: o, began: time.Now(), names: map[int]string{}, fronts: make([][Stages]front, len(o.Targets))}
 	c.opts.MaxCost = orDefault(o.MaxCost, DefaultMaxCost)
@@ -153,9 +154,14 @@ func kernelServices(targets []Target) ([]wait.Service, error) {
 
 // explain adds what would be right to an error of wait.Open.
 func explain(err error) error {
+	// The verifier then refuses bpf_probe_read_kernel with EINVAL (LOCKDOWN_BPF_READ_KERNEL in Linux'
+	// include/linux/security.h). Without securityfs, the file is not there.
+	if b, _ := os.ReadFile("/sys/kernel/security/lockdown"); strings.Contains(string(b), "[confidentiality]") {
+		return fmt.Errorf("%w: the kernel is locked down (/sys/kernel/security/lockdown has confidentiality); waits needs "+
+			"lockdown=integrity or none", err)
+	}
 	if errors.Is(err, os.ErrPermission) {
-		return fmt.Errorf("%w: waits needs CAP_BPF, CAP_PERFMON and CAP_NET_ADMIN, and a kernel that lockdown "+
-			"does not confine (cat /sys/kernel/security/lockdown)", err)
+		return fmt.Errorf("%w: waits needs CAP_BPF, CAP_PERFMON and CAP_NET_ADMIN", err)
 	}
 	return fmt.Errorf("%w: waits needs Linux 5.17 with BTF (/sys/kernel/btf/vmlinux)", err)
 }

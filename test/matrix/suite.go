@@ -93,6 +93,8 @@ var suites = []suite{
 	{name: podsSuite, module: "k8s", ends: true, within: 10 * time.Minute},
 	// This needs NAPI threads and mqprio, which is a module.
 	{name: "cmd/niclane", run: "^TestLab$/^verify_mqprio$", since: "6.17", within: 8 * time.Minute},
+	// The last one, because it takes eBPF's tracing away until the guest ends.
+	{name: "live/waits, lockdown", dir: "live/waits", run: "^TestLockdown$", within: 5 * time.Minute},
 }
 
 // asked lists suites that run only if the user names them.
