@@ -16,7 +16,6 @@ import (
 	"runtime"
 	"slices"
 	"strconv"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -59,23 +58,7 @@ func serve(args []string) error {
 	if err := f.Parse(args); err != nil {
 		return err
 	}
-	line, err := os.ReadFile("/proc/cmdline")
-	if err != nil {
-		return err
-	}
-	if err := threads(func(id int) error {
-		if *cpu >= 0 {
-			if err := sched.SetAffinity(id, []int{*cpu}); err != nil {
-				return err
-			}
-		}
-		// Other programs of the machine shall not change the result of a test. In an emulated guest, there
-		// are none, and the server would keep the kernel's threads from their work.
-		if strings.Contains(string(line), "virtme") {
-			return nil
-		}
-		return unix.SchedSetAttr(id, &unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: unix.SCHED_FIFO, Priority: 10}, 0)
-	}); err != nil {
+	if err := undisturbed(*cpu); err != nil {
 		return err
 	}
 	var mu sync.Mutex
@@ -135,6 +118,23 @@ func serve(args []string) error {
 	mu.Lock()
 	defer mu.Unlock()
 	return json.NewEncoder(os.Stdout).Encode(times)
+}
+
+// undisturbed lets the threads of this process go before other programs of the machine, which shall not
+// change the result of a test. cpu is their only processor, unless it is less than 0. In an emulated guest,
+// there are no other programs, and the kernel's threads could not do their work.
+func undisturbed(cpu int) error {
+	return threads(func(id int) error {
+		if cpu >= 0 {
+			if err := sched.SetAffinity(id, []int{cpu}); err != nil {
+				return err
+			}
+		}
+		if os.Getenv("NICLANE_GUEST") != "" {
+			return nil
+		}
+		return unix.SchedSetAttr(id, &unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: unix.SCHED_FIFO, Priority: 10}, 0)
+	})
 }
 
 // threads calls f for each thread of this process, with its ID.
