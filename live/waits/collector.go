@@ -102,7 +102,11 @@ func Open(ctx context.Context, o Options) (*Collector, error) {
 	if c.p, err = wait.Open(w); err != nil {
 		return nil, explain(err)
 	}
-	if err := c.p.Attach(c.meter.pace.threads > 0); err != nil {
+	err = c.p.Attach()
+	if err == nil && c.meter.pace.threads > 0 {
+		err = c.p.Threads(true)
+	}
+	if err != nil {
 		return nil, explain(errors.Join(err, c.p.Close()))
 	}
 	c.missing = missing(c.p.Has, w.CgroupRoot, w.Completions, o)
@@ -227,7 +231,8 @@ func (c *Collector) Snapshot() (Snapshot, error) {
 	var cpu time.Duration
 	for i, r := range readings {
 		x := Service{Target: c.opts.Targets[i], Requests: r.Requests, Seen: r.Seen, Retransmits: r.Retransmits,
-			Drops: r.Drops, Pipelined: r.Pipelined, Unpaired: r.Unpaired}
+			Drops: r.Drops, Pipelined: r.Pipelined, Unpaired: r.Unpaired,
+			Unfinished: r.Unfinished()}
 		x.CPU, x.Processes = c.meter.service(i)
 		for st := range Stages {
 			x.Waits[st] = NewHistogram(r.Times[st])

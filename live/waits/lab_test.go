@@ -215,6 +215,30 @@ func TestSlowApplication(t *testing.T) {
 	attributed(t, c, 16*70, func() { b.load(t, "tcp", 16, 70, request, 0) }, waits.App, "")
 }
 
+// TestSlices: slices that are shorter than the slow requests have the slow ones as often as the quick ones.
+func TestSlices(t *testing.T) {
+	b := newBed(t, lab.Config{})
+	const slow, every = 200 * time.Millisecond, 20
+	b.start(t, serverRole, "-delay", slow.String(), "-every", strconv.Itoa(every))
+	c := b.sample(t, "tcp", 0.2)
+	b.load(t, "tcp", 32, 400, request, 10*time.Millisecond)
+	s, err := c.Snapshot()
+	must.Do(t, err)
+	x := s.Services[0]
+	n := x.Waits[waits.Host].Count()
+	var slowOnes uint64
+	x.Waits[waits.Host].Each(func(low, _ int64, k uint64) bool {
+		if low > int64(slow/2) {
+			slowOnes += k
+		}
+		return true
+	})
+	t.Logf("%d of %d requests are slow; %d were seen; %v of %v followed", slowOnes, n, x.Seen, s.Followed, s.Duration)
+	if share := float64(slowOnes) / float64(n); n < 1000 || share < 0.7/every || share > 1.4/every {
+		t.Errorf("%.4f of %d requests are slow, want %.4f", share, n, 1.0/every)
+	}
+}
+
 // TestSlowQdisc: a qdisc that lets less through than the service sends delays between socket and
 // card, and the service's own packets are in front.
 func TestSlowQdisc(t *testing.T) {

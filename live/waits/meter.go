@@ -13,8 +13,13 @@ import (
 )
 
 const (
-	// slice is for how long the programs are attached at a time.
+	// slice is for how long arriving requests are followed at a time, at least.
 	slice = 100 * time.Millisecond
+	// firstFinish and mostFinish bound how long the programs stay attached after a slice, for the requests that
+	// are under way.
+	firstFinish, mostFinish = 10 * time.Millisecond, time.Second
+	// cutShare is one of how many requests may be cut off: P99.9 is then still among the others.
+	cutShare = 2000
 	// firstSlices are the slices after which the pace is chosen: the first one finds the services'
 	// processes, the next ones their processor time and the programs' cost without and with threads.
 	firstSlices = 4
@@ -32,8 +37,8 @@ const (
 	firstRefresh = 3 * time.Second
 )
 
-// A pace is the shares of the time in which the programs are attached, and in which they also remember
-// which threads the processors run. The second is part of the first.
+// A pace is the shares of the time in which arriving requests are followed, and in which the programs also
+// remember which threads the processors run. The second is part of the first.
 type pace struct{ follow, threads float64 }
 
 // A meter knows the processor time of the services' processes and of the programs, and chooses the
@@ -47,13 +52,18 @@ type meter struct {
 	runs    float64
 	rates   [2]rate // while attached, without and with threads
 	unknown string  // why own is not known
-	// followed is how long the programs were attached before on; on is when they were attached last, zero
-	// while they are not.
+	// followed is for how long requests were followed before on; on is when that began last, zero while they
+	// are not.
 	followed time.Duration
 	on       time.Time
-	clocks   map[wait.Reader]*clock
-	busy     time.Duration // the services' processor time at the time at
-	at       time.Time
+	// finish is how long the programs stay attached after a slice: twice the P99.9 of the time in the host, and
+	// at least leastFinish. With less, the slowest requests would be cut off, and the distributions would have too
+	// few of them. leastFinish doubles when more than one of cutShare requests was.
+	finish, leastFinish time.Duration
+	ended, cut          uint64 // requests with an end, and cut ones, when leastFinish was judged
+	clocks              map[wait.Reader]*clock
+	busy                time.Duration // the services' processor time at the time at
+	at                  time.Time
 }
 
 // A rate is a cost in each second in which the programs are attached.
@@ -70,6 +80,7 @@ type clock struct {
 
 func newMeter(o Options) meter {
 	m := meter{maxCost: o.MaxCost, fixed: o.FixedRate, pace: pace{1, 1}, at: time.Now(),
+		finish: firstFinish, leastFinish: firstFinish,
 		clocks: map[wait.Reader]*clock{}}
 	if o.FixedRate {
 		m.pace = pace{o.SampleRate, o.SampleRate}
@@ -134,10 +145,37 @@ func (m *meter) spent(d time.Duration, threads bool, gauged *rate) {
 	if gauged != nil {
 		*r = *gauged
 	}
-	m.followed += d
-	m.on = time.Time{}
 	m.own += time.Duration(r.cpu * d.Seconds())
 	m.runs += r.runs * d.Seconds()
+}
+
+// finished judges the time after the slices by the counters at its end.
+func (m *meter) finished(counts []wait.Counts) {
+	var ended, cut uint64
+	for _, c := range counts {
+		ended += c.Requests
+		cut += c.Unfinished()
+	}
+	more := cut - min(cut, m.cut)
+	switch {
+	case more > 1 && more*cutShare > ended-m.ended:
+		m.leastFinish = min(2*m.finish, mostFinish)
+		m.finish = m.leastFinish
+	case ended-m.ended < cutShare:
+		return // too few to judge
+	}
+	m.ended, m.cut = ended, cut
+}
+
+// length returns how long a slice is: at least as long as the time after it.
+func (m *meter) length() time.Duration { return max(slice, m.finish) }
+
+// pause returns for how long the programs are detached after a slice and its finish; less than 0: they stay.
+func (m *meter) pause() time.Duration {
+	if m.pace.follow >= 1 {
+		return -1
+	}
+	return max(time.Duration(float64(m.length())*(1/m.pace.follow-1))-m.finish, 0)
 }
 
 // following returns how long requests were followed until now.
@@ -168,6 +206,10 @@ func (m *meter) choose(now time.Time) {
 		allowed /= 2
 	}
 	m.pace = choose(allowed, m.rates)
+	if m.pace.follow < 1 { // then each slice also costs its finish
+		slices := 1 / (1 + float64(m.finish)/float64(m.length()))
+		m.pace.follow, m.pace.threads = max(m.pace.follow*slices, leastFollow), m.pace.threads*slices
+	}
 }
 
 // choose returns the pace whose cost is at most nine tenths of allowed, in ns per second. At most a
@@ -185,23 +227,23 @@ func choose(allowed float64, rates [2]rate) pace {
 // watch attaches and detaches the programs, and keeps what the services and the programs cost. They
 // are attached when it begins.
 func (c *Collector) watch(ctx context.Context) {
-	threads := c.meter.pace.threads > 0
+	m := &c.meter
+	threads := m.pace.threads > 0
 	var part float64 // of the next slice with threads
 	var refreshed time.Time
 	for n := 0; ctx.Err() == nil; n++ {
 		began := time.Now()
 		c.mu.Lock()
-		c.meter.on = began
+		m.on = began
+		length := m.length()
 		c.mu.Unlock()
 		var gauged *rate
 		var costErr error
 		if n%gaugeEvery == 0 || n < firstSlices {
 			gauged, costErr = c.gauge()
-		} else {
-			rest(ctx, slice)
 		}
+		rest(ctx, length-time.Since(began))
 		c.mu.Lock()
-		m := &c.meter
 		if costErr != nil {
 			m.unknown = costErr.Error()
 		}
@@ -223,15 +265,31 @@ func (c *Collector) watch(ctx context.Context) {
 		if next {
 			part--
 		}
-		off := time.Duration(float64(slice) * (1/m.pace.follow - 1))
-		if off > 0 || next != threads {
-			err = errors.Join(err, c.p.Detach())
+		pause := m.pause()
+		if pause >= 0 {
+			err = errors.Join(err, c.p.Finish())
 		}
+		m.followed += time.Since(m.on)
+		m.on = time.Time{}
+		finish := m.finish
 		c.mu.Unlock()
-		rest(ctx, off)
+		if pause >= 0 {
+			began = time.Now()
+			rest(ctx, finish)
+			c.mu.Lock()
+			m.spent(time.Since(began), threads, nil)
+			counts, unread := c.p.Counts(len(c.opts.Targets))
+			err = errors.Join(err, unread, c.p.Detach())
+			m.finished(counts)
+			c.mu.Unlock()
+			rest(ctx, pause)
+		}
 		c.mu.Lock()
-		if ctx.Err() == nil && (off > 0 || next != threads) && err == nil {
-			err = c.p.Attach(next)
+		if ctx.Err() == nil && pause >= 0 && err == nil {
+			err = c.p.Attach()
+		}
+		if ctx.Err() == nil && err == nil {
+			err = c.p.Threads(next)
 		}
 		threads = next
 		if err != nil {
@@ -257,7 +315,7 @@ func rest(ctx context.Context, d time.Duration) {
 	}
 }
 
-// refresh sets the limits of slow requests at P99. c.mu is held.
+// refresh sets the limits of slow requests at P99, and the time after a slice. c.mu is held.
 func (c *Collector) refresh() error {
 	if err := c.p.SetClock(); err != nil {
 		return err
@@ -267,7 +325,10 @@ func (c *Collector) refresh() error {
 		return err
 	}
 	limits := make([][wait.Stages]uint64, len(readings))
+	c.meter.finish = c.meter.leastFinish
 	for i, r := range readings {
+		longest := time.Duration(NewHistogram(r.Times[Host]).ValueAt(99.9))
+		c.meter.finish = min(max(c.meter.finish, 2*longest), mostFinish)
 		for st := range Stages {
 			if h := NewHistogram(r.Times[st]); h.Count() >= 100 {
 				limits[i][st] = uint64(h.ValueAt(99))

@@ -213,6 +213,38 @@ func TestSpent(t *testing.T) {
 	}
 }
 
+// TestFinished: when slices cut off more than one of 2,000 requests, the programs stay attached longer.
+func TestFinished(t *testing.T) {
+	m := newMeter(Options{FixedRate: true, SampleRate: 0.1})
+	var sum wait.Counts
+	for _, x := range []struct {
+		requests, cut uint64 // since the last slice
+		finish        time.Duration
+	}{
+		{100, 1, 10 * time.Millisecond}, // one can be chance
+		{100, 1, 20 * time.Millisecond},
+		{4000, 1, 20 * time.Millisecond},
+		{4000, 3, 40 * time.Millisecond},
+		{500, 1, 40 * time.Millisecond},
+		{500, 1, 80 * time.Millisecond},
+		{1, 99, 160 * time.Millisecond},
+		{1, 99, 320 * time.Millisecond},
+		{1, 99, 640 * time.Millisecond},
+		{1, 99, time.Second},
+		{1, 99, time.Second},
+	} {
+		sum.Requests += x.requests
+		sum.Seen += x.requests + x.cut
+		m.finished([]wait.Counts{sum})
+		if m.finish != x.finish {
+			t.Fatalf("%+v: the programs stay for %v", x, m.finish)
+		}
+	}
+	if p := m.pause(); p != 8*time.Second {
+		t.Errorf("pause %v after a slice of %v, want 8s", p, m.length())
+	}
+}
+
 func TestText(t *testing.T) {
 	x := service(2000, 5*time.Microsecond, 2*time.Microsecond, 30*time.Microsecond, 12*time.Microsecond, 3*time.Microsecond)
 	x.Lane = "cache"

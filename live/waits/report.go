@@ -36,9 +36,12 @@ type ServiceReport struct {
 	Requests  uint64 `json:"requests"`  // followed up to the driver
 	// Seen counts requests that were followed from their first data on. Pipelined counts data that
 	// arrived before the answer to the previous request. Unpaired counts UDP requests without an answer.
-	Seen        uint64        `json:"seen"`
-	Pipelined   uint64        `json:"pipelined"`
-	Unpaired    uint64        `json:"unpaired"`
+	Seen      uint64 `json:"seen"`
+	Pipelined uint64 `json:"pipelined"`
+	Unpaired  uint64 `json:"unpaired"`
+	// Unfinished counts the other requests without an end: those under way, those that were never answered, and
+	// those that were cut off because the programs were detached. The distributions do not have them.
+	Unfinished  uint64        `json:"unfinished"`
 	Retransmits uint64        `json:"retransmits"` // TCP segments
 	Drops       uint64        `json:"drops"`       // packets that this kernel dropped
 	CPU         time.Duration `json:"cpu"`         // of the processes
@@ -69,7 +72,7 @@ func (s Snapshot) Report(device string, notes ...string) Report {
 	for _, x := range s.Services {
 		y := ServiceReport{Target: x.Target, Processes: x.Processes, Requests: x.Requests, Seen: x.Seen,
 			Pipelined: x.Pipelined, Unpaired: x.Unpaired, Retransmits: x.Retransmits, Drops: x.Drops, CPU: x.CPU,
-			Verdict: x.Verdict()}
+			Unfinished: x.Unfinished, Verdict: x.Verdict()}
 		for st := range Stages {
 			if x.Waits[st].Count() == 0 && st != Host {
 				continue

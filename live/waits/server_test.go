@@ -17,6 +17,7 @@ import (
 	"slices"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -52,7 +53,8 @@ func TestMain(m *testing.M) {
 func serve(args []string) error {
 	f := flag.NewFlagSet(serverRole, flag.ContinueOnError)
 	network := f.String("network", "tcp", "")
-	delay := f.Duration("delay", 0, "before each answer")
+	delay := f.Duration("delay", 0, "before an answer")
+	every := f.Int64("every", 1, "only each nth answer is delayed")
 	answer := f.Int("answer", request, "bytes")
 	cpu := f.Int("cpu", -1, "the only processor; -1: as started")
 	if err := f.Parse(args); err != nil {
@@ -63,8 +65,11 @@ func serve(args []string) error {
 	}
 	var mu sync.Mutex
 	var times []int64
+	var n atomic.Int64
 	work := func(began time.Time) {
-		time.Sleep(*delay)
+		if n.Add(1)%*every == 0 {
+			time.Sleep(*delay)
+		}
 		d := time.Since(began)
 		mu.Lock()
 		times = append(times, int64(d))
@@ -237,11 +242,14 @@ func (b *bed) start(t *testing.T, args ...string) (stop func(out any)) {
 }
 
 // open measures the server.
-func (b *bed) open(t *testing.T, protocol string) *waits.Collector {
+func (b *bed) open(t *testing.T, protocol string) *waits.Collector { return b.sample(t, protocol, 1) }
+
+// sample measures the server for a share of the time.
+func (b *bed) sample(t *testing.T, protocol string, rate float64) *waits.Collector {
 	t.Helper()
 	var c *waits.Collector
 	must.Do(t, b.Do(lab.SUT, func() (err error) {
-		c, err = waits.Open(t.Context(), waits.Options{Device: lab.Port, FixedRate: true,
+		c, err = waits.Open(t.Context(), waits.Options{Device: lab.Port, FixedRate: true, SampleRate: rate,
 			Targets: []waits.Target{{Name: "server", Protocol: protocol, Ports: []uint16{port}}}})
 		return err
 	}))

@@ -53,6 +53,9 @@ type Service struct {
 	// measured as one with it. Unpaired counts requests without an answer and answers without a request.
 	Pipelined uint64 `json:"pipelined"`
 	Unpaired  uint64 `json:"unpaired"`
+	// Unfinished counts the other requests without an end: those under way, those that were never answered, and
+	// those that were cut off because the programs were detached. No histogram has them.
+	Unfinished uint64 `json:"unfinished"`
 	// CPU is the processor time of the service's processes, user and system, since they were first
 	// seen. Processes are their IDs. A process is seen when it takes a request.
 	CPU       time.Duration `json:"cpu"` // ns
@@ -104,6 +107,7 @@ func (x Service) sub(y Service) Service {
 	x.Drops -= min(x.Drops, y.Drops)
 	x.Pipelined -= min(x.Pipelined, y.Pipelined)
 	x.Unpaired -= min(x.Unpaired, y.Unpaired)
+	x.Unfinished -= min(x.Unfinished, y.Unfinished)
 	x.CPU = max(x.CPU-y.CPU, 0)
 	for i := range x.Waits {
 		x.Waits[i] = x.Waits[i].Sub(y.Waits[i])

@@ -103,7 +103,7 @@ func (x *ServiceReport) write(b *strings.Builder, followed time.Duration) {
 		what string
 	}{{x.Retransmits, "segments retransmitted"}, {x.Drops, "packets dropped"},
 		{x.Pipelined, "arrivals before the previous answer: they count as one with it"},
-		{x.Unpaired, "requests without an answer"}} {
+		{x.Unpaired, "requests without an answer"}, {x.unfinished(), "requests are not in this table: their answer was not seen"}} {
 		if f.n > 0 {
 			fmt.Fprintf(b, "  %d %s\n", f.n, f.what)
 		}
@@ -111,6 +111,14 @@ func (x *ServiceReport) write(b *strings.Builder, followed time.Duration) {
 	for _, v := range x.Verdict {
 		fmt.Fprintf(b, "  %s\n", v)
 	}
+}
+
+// unfinished returns Unfinished if it can change P99.9, else 0: some requests are always under way.
+func (x *ServiceReport) unfinished() uint64 {
+	if x.Unfinished*1000 < x.Requests {
+		return 0
+	}
+	return x.Unfinished
 }
 
 // bar draws a wait.

@@ -49,7 +49,8 @@ func TestPod(t *testing.T) {
 			Device: vethtest.Interface(t, "h1").Index})
 		must.Do(t, err)
 		defer p.Close()
-		must.Do(t, p.Attach(true))
+		must.Do(t, p.Attach())
+		must.Do(t, p.Threads(true))
 		var client net.Conn
 		in(t, "client", func() {
 			var err error

@@ -53,6 +53,8 @@ type Programs struct {
 	coll        *ebpf.Collection
 	links       []link.Link
 	epoch       uint32
+	threads     link.Link                  // of threadsProgram, or nil
+	spells      uint32                     // how often threadsProgram was attached
 	root        string                     // of the control groups
 	attachTypes map[string]ebpf.AttachType // by program
 	shards      uint32
@@ -144,39 +146,67 @@ func (p *Programs) open(o Options) error {
 // switches of threads it costs most.
 const threadsProgram = "wait_sched_switch"
 
-// Attach attaches the programs; threadsProgram only with threads. Requests that have arrived before
-// are not followed. After an error, none is attached.
-func (p *Programs) Attach(threads bool) error {
+// Attach attaches the programs, without threadsProgram. Requests that arrive from now on are followed.
+// After an error, no program is attached.
+func (p *Programs) Attach() error {
 	if len(p.links) > 0 {
 		return errors.New("attached already")
 	}
 	p.epoch++
-	if err := errors.Join(p.coll.Variables["epoch"].Set(p.epoch),
-		p.coll.Variables["threads"].Set(map[bool]uint32{true: 1}[threads])); err != nil {
+	if err := p.coll.Variables["epoch"].Set(p.epoch); err != nil {
 		return err
 	}
 	for _, name := range slices.Sorted(maps.Keys(p.coll.Programs)) {
-		if name == threadsProgram && !threads {
+		if name == threadsProgram {
 			continue
 		}
-		var l link.Link
-		var err error
-		if prog := p.coll.Programs[name]; prog.Type() == ebpf.CGroupSockAddr {
-			l, err = link.AttachCgroup(link.CgroupOptions{Path: p.root, Attach: p.attachTypes[name], Program: prog})
-		} else {
-			l, err = link.AttachTracing(link.TracingOptions{Program: prog})
-		}
+		l, err := p.attach(name)
 		if err != nil {
-			return errors.Join(fmt.Errorf("attach %s: %w", name, err), p.Detach())
+			return errors.Join(err, p.Detach())
 		}
 		p.links = append(p.links, l)
 	}
-	return nil
+	return p.coll.Variables["accepting"].Set(uint32(1))
+}
+
+// Finish follows the requests that have arrived, and no others, until the programs are detached.
+func (p *Programs) Finish() error { return p.coll.Variables["accepting"].Set(uint32(0)) }
+
+// Threads attaches threadsProgram, or detaches it.
+func (p *Programs) Threads(on bool) error {
+	var spell uint32
+	var err error
+	switch {
+	case on == (p.threads != nil):
+		return nil
+	case on:
+		if p.threads, err = p.attach(threadsProgram); err != nil {
+			return err
+		}
+		p.spells++
+		spell = p.spells
+	default:
+		err = p.threads.Close()
+		p.threads = nil
+	}
+	return errors.Join(err, p.coll.Variables["threads"].Set(spell))
+}
+
+func (p *Programs) attach(name string) (l link.Link, err error) {
+	if prog := p.coll.Programs[name]; prog.Type() == ebpf.CGroupSockAddr {
+		l, err = link.AttachCgroup(link.CgroupOptions{Path: p.root, Attach: p.attachTypes[name], Program: prog})
+	} else {
+		l, err = link.AttachTracing(link.TracingOptions{Program: prog})
+	}
+	if err != nil {
+		return nil, fmt.Errorf("attach %s: %w", name, err)
+	}
+	return l, nil
 }
 
 // Detach detaches the programs. Requests that are under way are not counted.
 func (p *Programs) Detach() error {
-	var errs []error
+	errs := []error{p.Threads(false)}
 	for _, l := range p.links {
 		errs = append(errs, l.Close())
 	}
@@ -319,14 +349,12 @@ type Reading struct {
 func (p *Programs) Read(n int) ([]Reading, error) {
 	out := make([]Reading, n)
 	buckets := make([]uint64, Buckets)
+	counts, err := p.Counts(n)
+	if err != nil {
+		return nil, err
+	}
 	for i := range out {
-		var each []Counts
-		if err := p.coll.Maps["wait_counts"].Lookup(uint32(i), &each); err != nil {
-			return nil, fmt.Errorf("counts: %w", err)
-		}
-		for _, c := range each {
-			out[i].Counts.add(c)
-		}
+		out[i].Counts = counts[i]
 		for s := range Stages {
 			sum := make([]uint64, Buckets)
 			for shard := range p.shards {
@@ -342,6 +370,24 @@ func (p *Programs) Read(n int) ([]Reading, error) {
 	}
 	return out, nil
 }
+
+// Counts returns the counters of each of n services.
+func (p *Programs) Counts(n int) ([]Counts, error) {
+	out := make([]Counts, n)
+	for i := range out {
+		var each []Counts
+		if err := p.coll.Maps["wait_counts"].Lookup(uint32(i), &each); err != nil {
+			return nil, fmt.Errorf("counts: %w", err)
+		}
+		for _, c := range each {
+			out[i].add(c)
+		}
+	}
+	return out, nil
+}
+
+// Unfinished returns how many requests have no end and no other count.
+func (c *Counts) Unfinished() uint64 { return c.Seen - min(c.Seen, c.Requests+c.Unpaired+c.Lost) }
 
 func (c *Counts) add(d Counts) {
 	c.Seen += d.Seen

@@ -44,6 +44,7 @@ const (
 	waitProgWaitTcpRcvSpaceAdjust = "wait_tcp_rcv_space_adjust"
 	waitProgWaitTcpRetransmitSkb  = "wait_tcp_retransmit_skb"
 	waitProgWaitTcpSendmsgLocked  = "wait_tcp_sendmsg_locked"
+	waitVarAccepting              = "accepting"
 	waitVarArrivals               = "arrivals"
 	waitVarDepartures             = "departures"
 	waitVarDevice                 = "device"
@@ -142,6 +143,7 @@ type waitMapSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type waitVariableSpecs struct {
+	Accepting   *ebpf.VariableSpec `ebpf:"accepting"`
 	Arrivals    *ebpf.VariableSpec `ebpf:"arrivals"`
 	Departures  *ebpf.VariableSpec `ebpf:"departures"`
 	Device      *ebpf.VariableSpec `ebpf:"device"`
@@ -207,6 +209,7 @@ func (m *waitMaps) Close() error {
 //
 // It can be passed to loadWaitObjects or ebpf.CollectionSpec.LoadAndAssign.
 type waitVariables struct {
+	Accepting   *ebpf.Variable `ebpf:"accepting"`
 	Arrivals    *ebpf.Variable `ebpf:"arrivals"`
 	Departures  *ebpf.Variable `ebpf:"departures"`
 	Device      *ebpf.Variable `ebpf:"device"`

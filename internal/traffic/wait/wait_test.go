@@ -55,7 +55,8 @@ func open(t *testing.T, o Options) *Programs {
 			t.Error(err)
 		}
 	})
-	must.Do(t, p.Attach(true))
+	must.Do(t, p.Attach())
+	must.Do(t, p.Threads(true))
 	return p
 }
 
@@ -259,7 +260,7 @@ func TestAttachAgain(t *testing.T) {
 	write(t, client, 64)
 	read(t, server, 64)
 	must.Do(t, p.Detach())
-	must.Do(t, p.Attach(false))
+	must.Do(t, p.Attach())
 	write(t, server, 64)
 	read(t, client, 64)
 	if all, err := p.Read(1); err != nil || all[0].Requests != 0 {
@@ -269,7 +270,7 @@ func TestAttachAgain(t *testing.T) {
 	read(t, server, 64)
 	write(t, server, 64)
 	until(t, p, 0, 1)
-	if p.Attach(true) == nil {
+	if p.Attach() == nil {
 		t.Error("attached twice")
 	}
 }

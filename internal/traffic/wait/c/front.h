@@ -39,7 +39,7 @@ struct sample {
 
 struct history sent[QUEUES];
 __u64 lost_samples;
-__u32 threads;	/* 1: what the processors run is remembered now */
+__u32 threads;	/* what the processors run is remembered now, for this time in a row; 0: it is not */
 
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
@@ -55,15 +55,17 @@ struct {
 
 static __always_inline struct past *next_past(struct history *h)
 {
-	struct past *p;
+	return &h->past[h->n++ & (PAST - 1)];
+}
 
-	if (h->epoch != epoch) {
+/* Forgets what h has from an earlier epoch. */
+static __always_inline struct history *of_epoch(struct history *h, __u32 epoch)
+{
+	if (h && h->epoch != epoch) {
 		h->n = 0;
 		h->epoch = epoch;
 	}
-	p = &h->past[h->n & (PAST - 1)];
-	h->n++;
-	return p;
+	return h;
 }
 
 static __always_inline int is_slow(__u32 service, enum stage stage, __u64 from, __u64 to)
@@ -83,8 +85,6 @@ static __always_inline void tell(struct history *h, __u32 service, enum stage st
 	struct sample *s = bpf_ringbuf_reserve(&wait_samples, sizeof(*s), 0);
 	__u32 i, n = h->n;
 
-	if (h->epoch != epoch)
-		n = 0;
 	if (!s) {
 		__sync_fetch_and_add(&lost_samples, 1);
 		return;
@@ -126,14 +126,14 @@ static __always_inline struct history *received(void)
 {
 	__u32 zero = 0;
 
-	return bpf_map_lookup_elem(&wait_received, &zero);
+	return of_epoch(bpf_map_lookup_elem(&wait_received, &zero), epoch);
 }
 
 static __always_inline struct history *ran(void)
 {
 	__u32 zero = 0;
 
-	return bpf_map_lookup_elem(&wait_ran, &zero);
+	return of_epoch(bpf_map_lookup_elem(&wait_ran, &zero), threads);
 }
 
 /* The history of a device's transmit queue. Another queue at its place loses its own. */
@@ -146,7 +146,7 @@ static __always_inline struct history *sent_by(__u64 dev, __u16 queue)
 		h->dev = dev;
 		h->queue = queue;
 	}
-	return h;
+	return of_epoch(h, epoch);
 }
 
 /* A service's thread takes a request, or has answered it: what had its processor? */

@@ -110,7 +110,7 @@ int BPF_PROG(wait_netif_receive_skb, struct sk_buff *skb)
 	if (!parse(&h, skb->data + (skb->protocol == bpf_htons(ETH_P_8021Q) ? 4 : 0)))
 		return 0;
 	now = cpu->packet = bpf_ktime_get_ns();
-	if (!is_service(h.protocol, bpf_ntohs(h.dest)))
+	if (!accepting || !is_service(h.protocol, bpf_ntohs(h.dest)))
 		goto out;
 	netns = skb->dev->nd_net.net->ns.inum;
 	/* A packet to another namespace passes here twice: its first time counts. */

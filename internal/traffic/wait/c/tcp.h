@@ -67,7 +67,8 @@ int BPF_PROG(wait_tcp_probe, struct sock *sk, struct sk_buff *skb)
 	if (!followed)
 		return 0;
 	begin(r, a, c->service, bpf_ktime_get_ns());
-	count(c->service, seen);
+	if (r == &c->now)
+		count(c->service, seen); /* the application may still take the next one along with it */
 	return 0;
 }
 

@@ -35,6 +35,8 @@ static __always_inline int queue_tcp(struct sock *sk, struct sk_buff *skb, __u64
 	}
 	depart(id, r);
 	*r = c->next;
+	if (state_of(r) != IDLE)
+		count(c->service, seen);
 	c->next.state = IDLE;
 	return 0;
 }

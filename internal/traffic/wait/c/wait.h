@@ -109,6 +109,7 @@ __u8 ports[2][65536];		/* 1: local port of a service; TCP, UDP */
 /* The programs are attached for a part of the time. What they remember from an earlier epoch
  * is void, because they have not seen what happened since. */
 __u32 epoch = 1;
+__u32 accepting;		/* requests that arrive are followed; 0: only those that have arrived */
 __s64 real_offset;		/* CLOCK_REALTIME - CLOCK_MONOTONIC */
 __u64 slow[SERVICES][STAGES];	/* a longer wait is a slow one; 0: none is */
 __u64 slow_arrival = ~0ULL;	/* the least of CARD_TO_STACK */
