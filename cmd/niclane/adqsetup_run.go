@@ -166,7 +166,7 @@ func (r *adqRun) keep(name string, params []string, options []adqsetup.Option) e
 	if err := write(nil); err != nil {
 		return err
 	}
-	return r.persist(r.directory, req.config, "")
+	return r.persist(r.directory, req.config, "", false)
 }
 
 // reset implements the command reset of adqsetup. It undoes apply and create for the given device,

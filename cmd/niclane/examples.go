@@ -52,7 +52,7 @@ niclane watch /etc/niclane/eth0.yaml
 niclane watch --listen 127.0.0.1:9417 --json`,
 	"persist": `
 niclane persist /etc/niclane/eth0.yaml
-niclane persist --listen 127.0.0.1:9417 /etc/niclane/eth0.yaml
+niclane persist --listen 127.0.0.1:9417 --waits /etc/niclane/eth0.yaml
 niclane persist --remove eth0`,
 	"run": `
 niclane run --lane memcached -- memcached -u nobody -t 2

@@ -19,6 +19,7 @@ import (
 func (a *app) persistCommand() *cobra.Command {
 	var remove bool
 	var dir, listen string
+	var waits bool
 	cmd := &cobra.Command{
 		Use:   "persist FILE | persist --remove DEV",
 		Short: "Have systemd make the lanes of FILE at boot and keep them",
@@ -35,13 +36,15 @@ rollback. Persist neither overwrites nor removes a unit that was edited by hand.
 			if remove {
 				return a.unpersist(dir, args[0])
 			}
-			return a.persist(dir, args[0], listen)
+			return a.persist(dir, args[0], listen, waits)
 		},
 	}
 	cmd.Flags().BoolVar(&remove, "remove", false, "remove the unit of a device")
 	cmd.Flags().StringVar(&dir, "unit-dir", systemd.DefaultDir, "`directory` of the units")
 	cmd.Flags().StringVar(&listen, "listen", "",
 		"`address` at which the watch serves metrics and health, as for niclane watch --listen")
+	cmd.Flags().BoolVar(&waits, "waits", false,
+		"the watch also measures where requests to the lanes wait, as niclane watch --waits does")
 	return cmd
 }
 
@@ -52,7 +55,7 @@ type persistOutput struct {
 	Changed bool   `json:"changed"`
 }
 
-func (a *app) persist(dir, file, listen string) error {
+func (a *app) persist(dir, file, listen string, waits bool) error {
 	r, err := readRequest(file)
 	if err != nil {
 		return err
@@ -73,7 +76,13 @@ func (a *app) persist(dir, file, listen string) error {
 			return fmt.Errorf("%s: %s can write only to /run/niclane and /var/lib/niclane: want a path there", at,
 				systemd.Name(u.Devices[0]))
 		}
+		if waits && at == nil {
+			return cli.Usagef("persist: %s", waitsNeedMetrics)
+		}
 		u.Options = []string{"--listen", listen}
+	}
+	if waits {
+		u.Options = append(u.Options, "--waits")
 	}
 	if u.Command, err = os.Executable(); err != nil {
 		return err

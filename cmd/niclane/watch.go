@@ -19,6 +19,9 @@ import (
 	"github.com/niclane/niclane/watch/metrics"
 )
 
+// waitsNeedMetrics says why --waits does not go with --listen none.
+const waitsNeedMetrics = "--waits: its histograms are metrics, and --listen none serves none"
+
 func (a *app) watchCommand() *cobra.Command {
 	var listen string
 	var waits bool
@@ -64,7 +67,7 @@ tells systemd that it is ready and alive.`,
 				return cli.Usagef("watch: --listen %w", err)
 			}
 			if waits && at == nil {
-				return cli.Usagef("watch: --waits: its histograms are metrics, and --listen none serves none")
+				return cli.Usagef("watch: %s", waitsNeedMetrics)
 			}
 			if err := cli.NeedRoot("watch"); err != nil {
 				return err

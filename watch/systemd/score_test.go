@@ -33,7 +33,8 @@ func TestExposure(t *testing.T) {
 		text []byte
 		most float64
 	}{
-		"watch": {units["one"].Render(), 2.9},
+		"watch":            {units["one"].Render(), 2.9},
+		"watch with waits": {units["waits"].Render(), 3.2},
 		"watch of a control group on a loopback address": {units["group"].Render(), 4.1},
 		"niclane@lanes": {packaged, 3.9},
 	} {

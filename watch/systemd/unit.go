@@ -77,11 +77,13 @@ func (u Unit) Render() []byte {
 	line("RuntimeDirectoryPreserve=yes")
 	line("")
 	families := Families
-	if slices.ContainsFunc(u.Options, func(o string) bool {
-		return strings.Contains(o, ":") &&
-			!strings.HasPrefix(o, "unix:")
-	}) {
+	switch {
+	case slices.ContainsFunc(u.Options, func(o string) bool {
+		return strings.Contains(o, ":") && !strings.HasPrefix(o, "unix:")
+	}):
 		families += " AF_INET AF_INET6" // for a listener on a loopback address
+	case slices.Contains(u.Options, "--waits"):
+		families += " AF_INET" // a socket that asks for timestamps: then the kernel stamps received packets
 	}
 	b.WriteString(Sandbox(u.Groups, families))
 	line("")

@@ -27,6 +27,7 @@ var units = map[string]systemd.Unit{
 	"group": {Devices: []string{"enp1s0f0-np0", "eth1.5"}, Config: "/srv/100% lanes/$a.yaml",
 		Command: "/opt/nic lane/niclane",
 		Options: []string{"--listen", "127.0.0.1:9417"}, Groups: true},
+	"waits": {Devices: one.Devices, Config: one.Config, Command: one.Command, Options: []string{"--waits"}},
 }
 
 func TestRender(t *testing.T) {
