@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"io/fs"
+	"maps"
 	"os"
 	"slices"
 	"strconv"
@@ -31,17 +32,24 @@ type processTable struct {
 	// holders are the processes that hold a socket, by inode number, ascending.
 	holders    map[uint64][]int
 	contenders []Contender
-	// foreign has a process of each other network namespace.
-	foreign map[uint64]int
+	// foreign has the other network namespaces, by inode number.
+	foreign map[uint64]foreign
 	// denied counts the processes whose descriptors could not be read.
 	denied int
 	// manager is the PID of systemd as the service manager: 1, or 0 if process 1 is something else.
 	manager int
 }
 
-// processes looks for the holders of sockets among the processes that this one sees.
+// A foreign is another network namespace: one of its processes, and what listens there.
+type foreign struct {
+	pid   int
+	socks []socket
+}
+
+// processes looks for the holders of sockets among the processes that this one sees. To wanted it adds
+// what listens in other network namespaces.
 func processes(ctx context.Context, wanted map[uint64]bool) (*processTable, error) {
-	t := &processTable{holders: map[uint64][]int{}, foreign: map[uint64]int{}}
+	t := &processTable{holders: map[uint64][]int{}, foreign: map[uint64]foreign{}}
 	var err error
 	if t.fs, err = procfs.NewDefaultFS(); err != nil {
 		return nil, err
@@ -72,8 +80,15 @@ func processes(ctx context.Context, wanted map[uint64]bool) (*processTable, erro
 		if ns, err := namespace(strconv.Itoa(p.PID)); err == nil && ns != own {
 			line, _ := p.CmdLine() // none: a thread of the kernel
 			if _, seen := t.foreign[ns]; !seen && len(line) > 0 {
-				t.foreign[ns] = p.PID
+				socks := listeningOf(p.PID)
+				t.foreign[ns] = foreign{p.PID, socks}
+				maps.Copy(wanted, inodes(socks, nil))
 			}
+		}
+	}
+	for _, p := range all {
+		if err := ctx.Err(); err != nil {
+			return nil, err
 		}
 		targets, err := p.FileDescriptorTargets()
 		if errors.Is(err, fs.ErrPermission) {
@@ -191,25 +206,35 @@ func groupOf(groups []procfs.Cgroup) (path string, usable bool) {
 	return g.Path, rank(g) <= 1
 }
 
-// elsewhere returns the other network namespaces in which processes listen.
+// elsewhere returns the services in other network namespaces.
 func (t *processTable) elsewhere() []Namespace {
 	var out []Namespace
-	for id, pid := range t.foreign {
-		listening := listeningOf(pid)
-		if len(listening) == 0 {
-			continue
+	for id, f := range t.foreign {
+		for _, s := range group(f.socks, t, nil) {
+			n := Namespace{ID: id, Container: s.Container, Unit: s.Unit}
+			for _, p := range s.Processes {
+				n.PIDs = append(n.PIDs, p.PID)
+			}
+			if len(s.Processes) > 0 {
+				n.Process = s.Processes[0]
+			} else {
+				n.Process = t.process(f.pid)
+			}
+			for i := range s.Endpoints {
+				n.Listening = append(n.Listening, s.Endpoints[i].Of())
+			}
+			out = append(out, n)
 		}
-		o := t.owner([]int{pid})
-		out = append(out, Namespace{ID: id, Process: t.process(pid), Container: o.container, Unit: o.unit,
-			Listening: listening})
 	}
-	slices.SortFunc(out, func(a, b Namespace) int { return a.Process.PID - b.Process.PID })
+	slices.SortFunc(out, func(a, b Namespace) int {
+		return cmp.Or(a.Process.PID-b.Process.PID, cmp.Compare(a.ID, b.ID), slices.Compare(a.Listening, b.Listening))
+	})
 	return out
 }
 
-// listeningOf returns the ports at which a process's network namespace listens on other addresses than
-// loopback; none if it cannot be entered.
-func listeningOf(pid int) (out []string) {
+// listeningOf returns what listens in a process's network namespace on other addresses than loopback;
+// nothing if it cannot be entered.
+func listeningOf(pid int) []socket {
 	ns, err := netns.GetFromPid(pid)
 	if err != nil {
 		return nil
@@ -224,15 +249,8 @@ func listeningOf(pid int) (out []string) {
 	if err != nil {
 		return nil
 	}
-	slices.SortStableFunc(socks, func(a, b socket) int {
-		return cmp.Or(cmp.Compare(a.protocol, b.protocol), cmp.Compare(a.local.Port(), b.local.Port()))
-	})
-	for _, s := range socks {
-		name := of(s.protocol, s.local.Port())
+	return slices.DeleteFunc(socks, func(s socket) bool {
 		client := s.protocol == "udp" && ephemeral(s.local.Port())
-		if !s.local.Addr().IsLoopback() && !client && !slices.Contains(out, name) {
-			out = append(out, name)
-		}
-	}
-	return out
+		return s.local.Addr().IsLoopback() || client
+	})
 }

@@ -133,7 +133,8 @@ addr add 10.7.0.1/24 dev p0`)
 		inContainer := server(t, container, "tcp4/10.8.0.1:6379")
 		shared := []int{server(t, "", "tcp4/10.7.0.1:7000"), server(t, "", "tcp4/10.7.0.1:7000", "tcp4/127.0.0.1:7001")}
 		anycast := server(t, "", "udp4/192.0.2.53:53")
-		vethtest.Run(t, 1, func(t *testing.T) { server(t, unit, "tcp4/0.0.0.0:9000", "udp4/127.0.0.1:9001") })
+		var away int
+		vethtest.Run(t, 1, func(t *testing.T) { away = server(t, unit, "tcp4/0.0.0.0:9000", "udp4/127.0.0.1:9001") })
 
 		inv, err := services.Find(t.Context())
 		must.Do(t, err)
@@ -178,7 +179,7 @@ addr add 10.7.0.1/24 dev p0`)
 		if i < 0 {
 			t.Fatalf("the other namespace is missing: %+v", inv.Elsewhere)
 		}
-		other := services.Namespace{Unit: "cache.service", Listening: []string{"tcp/9000"}}
+		other := services.Namespace{Unit: "cache.service", PIDs: []int{away}, Listening: []string{"tcp/9000"}}
 		if diff := cmp.Diff(other, inv.Elsewhere[i], cmpopts.IgnoreFields(other, "ID", "Process")); diff != "" {
 			t.Errorf("elsewhere (-want +got):\n%s", diff)
 		}

@@ -13,7 +13,7 @@ type Inventory struct {
 	Services []Service `json:"services"`
 	// Paths are the devices at which packets for the services' addresses arrive, ordered by name.
 	Paths []Path `json:"paths"`
-	// Elsewhere are the other network namespaces in which processes listen.
+	// Elsewhere are the services in other network namespaces.
 	Elsewhere []Namespace `json:"elsewhere"`
 	// Contenders are the processes that write settings of network devices, ordered by name.
 	Contenders []Contender `json:"contenders"`
@@ -171,15 +171,18 @@ type Share struct {
 	Packets float64 `json:"packets"` // per second
 }
 
-// A Namespace is another network namespace in which processes listen.
+// A Namespace is a service in another network namespace. Several can be in one, as the containers of
+// a pod are.
 type Namespace struct {
 	// ID is the namespace's inode number.
 	ID uint64 `json:"id"`
-	// Process is one of its processes.
-	Process   Process `json:"process"`
-	Container string  `json:"container,omitempty"`
-	Unit      string  `json:"unit,omitempty"`
-	// Listening are the ports, such as "tcp/80", ascending by protocol and port.
+	// Process is the first of the service's processes; if they are not known, one in the namespace.
+	Process Process `json:"process"`
+	// PIDs are the holders of its listening sockets, ascending.
+	PIDs      []int  `json:"pids"`
+	Container string `json:"container,omitempty"`
+	Unit      string `json:"unit,omitempty"`
+	// Listening are the ports, such as "tcp/80", ascending by port and protocol.
 	Listening []string `json:"listening"`
 }
 

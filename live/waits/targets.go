@@ -109,7 +109,7 @@ func accepts(q services.Query, n services.Namespace, t Target) bool {
 	case q.Unit != "":
 		return n.Unit == q.Unit || n.Unit == q.Unit+".service"
 	case q.PID != 0:
-		return n.Process.PID == q.PID
+		return n.Process.PID == q.PID || slices.Contains(n.PIDs, q.PID)
 	case q.Container != "":
 		return n.Container != "" && cgroup.NamesContainer(n.Container, q.Container)
 	case q.Port != 0:
