@@ -263,6 +263,11 @@ func (f *fit) unshaped() []device.Match {
 // noteUnconnected adds a note if servers' answers by UDP leave by the default lane's queues. The kernel
 // keeps the receive queue of a UDP socket only if the socket is connected (net/ipv4/udp.c:
 // __udp_queue_rcv_skb), and a server's is not.
+//
+// The plan does not choose queue-mapping for such a lane by itself. The mapper is the device's: queue-mapping
+// takes the lane's queues by a hash of the flow, so the other lanes' connections would lose the queue that
+// goes with their receive queue. And it would change with the lanes: on a Kubernetes node, the first pod with a
+// UDP port would move the packets of all running pods to other queues, and its end would move them back.
 func (f *fit) noteUnconnected(lanes []*deviceLane) {
 	if !f.uses(device.PartMapper, ByXPSRxqs) {
 		return
