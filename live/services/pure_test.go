@@ -3,6 +3,7 @@
 package services
 
 import (
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -111,15 +112,22 @@ Listen=/run/dbus/system_bus_socket (Stream)
 Id=dbus.socket
 Triggers=dbus.service
 
+Id=local.socket
+Listen=[fe80::1%eth0]:22 (Stream)
+
 Triggers=tftpd.service
 Id=tftpd.socket
 Listen=[::]:69 (Datagram)
 `)
-	want := map[string]unit{"tcp/22": {"ssh.socket", "ssh.service"}, "udp/69": {"tftpd.socket", "tftpd.service"}}
-	if diff := cmp.Diff(want, got, cmp.AllowUnexported(unit{})); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
+	ssh := unit{"ssh.socket", "ssh.service"}
+	want := map[place]unit{at("tcp", "0.0.0.0:22"): ssh, at("tcp", "[::]:22"): ssh,
+		at("tcp", "[fe80::1]:22"): {"local.socket", ""}, at("udp", "[::]:69"): {"tftpd.socket", "tftpd.service"}}
+	if !maps.Equal(want, got) {
+		t.Errorf("got %v, want %v", got, want)
 	}
 }
+
+func at(protocol, local string) place { return place{protocol, netip.MustParseAddrPort(local)} }
 
 func addrs(a string) []netip.Addr { return []netip.Addr{netip.MustParseAddr(a)} }
 
@@ -127,12 +135,11 @@ func sameAddr(a, b netip.Addr) bool { return a == b }
 
 // TestGroupSockets: systemd's own sockets, sockets of the kernel, and sockets without a known process.
 func TestGroupSockets(t *testing.T) {
-	at := func(protocol, local string, inode uint64) socket {
-		return socket{protocol, netip.MustParseAddrPort(local), inode}
-	}
-	table := &processTable{holders: map[uint64][]int{1: {1}, 2: {1, 1 << 30}}, manager: 1, denied: 3}
-	units := map[string]unit{"tcp/22": {"ssh.socket", "ssh.service"}, "tcp/80": {"web.socket", "web.service"}}
-	got := group([]socket{at("tcp", "[::]:22", 1), at("tcp", "[::]:80", 2), at("tcp", "0.0.0.0:2049", 0), at("udp", "0.0.0.0:9", 77)}, table, units)
+	table := &processTable{holders: map[uint64][]int{1: {1}, 2: {1, 1 << 30}, 3: {1}}, manager: 1, denied: 3}
+	units := map[place]unit{at("tcp", "[::]:22"): {"ssh.socket", "ssh.service"},
+		at("tcp", "[::]:80"): {"web.socket", "web.service"}, at("tcp", "[::1]:22"): {"each.socket", ""}}
+	got := group([]socket{{at("tcp", "[::]:22"), 1}, {at("tcp", "[::]:80"), 2}, {at("tcp", "0.0.0.0:2049"), 0},
+		{at("tcp", "[::1]:22"), 3}, {at("udp", "0.0.0.0:9"), 77}}, table, units)
 	for i := range got {
 		for j := range got[i].Processes {
 			got[i].Processes[j] = Process{PID: got[i].Processes[j].PID}
@@ -141,6 +148,8 @@ func TestGroupSockets(t *testing.T) {
 	want := []Service{
 		{Socket: "web.socket", Processes: []Process{{PID: 1 << 30}}, // its process has ended meanwhile
 			Endpoints: []Endpoint{{Protocol: "tcp", Port: 80, Addrs: addrs("::"), Listeners: 1, Inodes: []uint64{2}}}},
+		{Name: "each", Socket: "each.socket", Processes: []Process{{PID: 1}}, Endpoints: []Endpoint{{Protocol: "tcp",
+			Port: 22, Addrs: addrs("::1"), Listeners: 1, Inodes: []uint64{3}}}},
 		{Name: "ssh", Unit: "ssh.service", Socket: "ssh.socket", Processes: []Process{{PID: 1}},
 			Endpoints: []Endpoint{{Protocol: "tcp", Port: 22, Addrs: addrs("::"), Listeners: 1, Inodes: []uint64{1}}}},
 		{Name: "unknown", Endpoints: []Endpoint{{Protocol: "udp", Port: 9, Addrs: addrs("0.0.0.0"), Listeners: 1,
@@ -151,12 +160,12 @@ func TestGroupSockets(t *testing.T) {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 	table.denied = 0
-	if got := group([]socket{at("tcp", "0.0.0.0:2049", 0)}, table, nil); got[0].Name != Kernel {
+	if got := group([]socket{{at("tcp", "0.0.0.0:2049"), 0}}, table, nil); got[0].Name != Kernel {
 		t.Errorf("a socket of no process: got %q, want %q", got[0].Name, Kernel)
 	}
 	// Process 1 of a container is a process like others.
 	table.manager = 0
-	if got := group([]socket{at("tcp", "[::]:22", 1)}, table, units); got[0].Socket != "" || got[0].Unit == "ssh.service" {
+	if got := group([]socket{{at("tcp", "[::]:22"), 1}}, table, units); got[0].Socket != "" || got[0].Unit == "ssh.service" {
 		t.Errorf("a socket of an init that is not systemd: %+v", got[0])
 	}
 }

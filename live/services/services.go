@@ -47,7 +47,7 @@ func Find(ctx context.Context) (*Inventory, error) {
 		inv.notef("%d processes of other users could not be read: their sockets have no owner here; run as root",
 			table.denied)
 	}
-	var sockets map[string]unit
+	var sockets map[place]unit
 	if slices.ContainsFunc(socks, func(s socket) bool { return table.managed(table.holders[s.inode]) }) {
 		if sockets, err = socketUnits(ctx); err != nil {
 			inv.notef("systemd's sockets have no names here: %v", err)
@@ -94,7 +94,7 @@ type claim struct {
 }
 
 // group makes services from the listening sockets.
-func group(socks []socket, t *processTable, units map[string]unit) []Service {
+func group(socks []socket, t *processTable, units map[place]unit) []Service {
 	var claims []claim
 	same := map[string]string{} // a key that means the same service as another one
 	var root func(key string) string
@@ -104,11 +104,11 @@ func group(socks []socket, t *processTable, units map[string]unit) []Service {
 		}
 		return key
 	}
-	at := map[string]string{} // key by local address: sockets there are one SO_REUSEPORT group
+	at := map[place]string{} // key by local address: sockets there are one SO_REUSEPORT group
 	for _, s := range socks {
 		c := claim{socket: s, pids: t.holders[s.inode]}
 		if t.managed(c.pids) {
-			c.passed = units[of(s.protocol, s.local.Port())]
+			c.passed = units[s.place]
 			if len(c.pids) > 1 {
 				c.pids = without(c.pids, t.manager)
 			}
@@ -123,11 +123,10 @@ func group(socks []socket, t *processTable, units map[string]unit) []Service {
 			default: // the kernel's own socket, or a process that could not be read
 				c.key = "socket:" + of(s.protocol, s.local.Port())
 			}
-			place := s.protocol + s.local.String()
-			if to, ok := at[place]; ok && root(to) != root(c.key) {
+			if to, ok := at[s.place]; ok && root(to) != root(c.key) {
 				same[root(c.key)] = root(to)
 			}
-			at[place] = c.key
+			at[s.place] = c.key
 		}
 		claims = append(claims, c)
 	}
@@ -142,8 +141,12 @@ func group(socks []socket, t *processTable, units map[string]unit) []Service {
 		}
 		if c.passed.name != "" {
 			v.Socket = c.passed.name
-			if len(c.pids) == 1 && t.managed(c.pids) && c.passed.triggers != "" { // not started yet
+			switch {
+			case len(c.pids) != 1 || !t.managed(c.pids):
+			case c.passed.triggers != "": // not started yet
 				v.Unit, v.Name = c.passed.triggers, strings.TrimSuffix(c.passed.triggers, ".service")
+			default: // Accept=yes: an instance for each connection
+				v.Name = strings.TrimSuffix(c.passed.name, ".socket")
 			}
 		}
 		v.hold(t, c.pids)

@@ -23,9 +23,8 @@ const (
 
 // A socket is a listening socket.
 type socket struct {
-	protocol string // "tcp" or "udp"
-	local    netip.AddrPort
-	inode    uint64 // 0: a socket of the kernel's own
+	place
+	inode uint64 // 0: a socket of the kernel's own
 }
 
 // inodes returns the inode numbers of sockets that have one: a process has a descriptor of them.
@@ -55,7 +54,8 @@ func listeners(h *netlink.Handle) ([]socket, error) {
 			}
 			for _, s := range socks {
 				if protocol == "tcp" && s.State == netlink.TCP_LISTEN || protocol == "udp" && s.State == closed {
-					out = append(out, socket{protocol, addrPort(s.ID.Source, s.ID.SourcePort), uint64(s.INode)})
+					out = append(out, socket{place{protocol, addrPort(s.ID.Source, s.ID.SourcePort)},
+						uint64(s.INode)})
 				}
 			}
 		}

@@ -13,8 +13,14 @@ import (
 // A unit is a systemd socket, and the service that it starts.
 type unit struct{ name, triggers string }
 
-// socketUnits returns systemd's sockets by protocol and port, as systemctl prints them.
-func socketUnits(ctx context.Context) (map[string]unit, error) {
+// A place is where a socket listens. The address has no zone: sock_diag has none either.
+type place struct {
+	protocol string // "tcp" or "udp"
+	local    netip.AddrPort
+}
+
+// socketUnits returns systemd's sockets, as systemctl prints them.
+func socketUnits(ctx context.Context) (map[place]unit, error) {
 	out, err := systemctl.Run(ctx, "show", "--property=Id,Listen,Triggers", "*.socket")
 	if err != nil {
 		return nil, err
@@ -28,8 +34,8 @@ func socketUnits(ctx context.Context) (map[string]unit, error) {
 //	Triggers=ssh.service
 //	Listen=0.0.0.0:22 (Stream)
 //	Listen=[::]:22 (Stream)
-func parseSocketUnits(text string) map[string]unit {
-	units := map[string]unit{}
+func parseSocketUnits(text string) map[place]unit {
+	units := map[place]unit{}
 	for block := range strings.SplitSeq(text, "\n\n") {
 		var u unit
 		var listen []string
@@ -48,7 +54,7 @@ func parseSocketUnits(text string) map[string]unit {
 			addr, kind, _ := strings.Cut(l, " (")
 			protocol := map[string]string{"Stream)": "tcp", "Datagram)": "udp"}[kind]
 			if ap, err := netip.ParseAddrPort(addr); err == nil && protocol != "" {
-				units[of(protocol, ap.Port())] = u
+				units[place{protocol, netip.AddrPortFrom(ap.Addr().Unmap().WithZone(""), ap.Port())}] = u
 			}
 		}
 	}

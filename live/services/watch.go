@@ -250,7 +250,7 @@ func (inv *Inventory) byPackets(d *device.Device, st *device.State, counted []*E
 				q = &Queue{ID: cell.Column}
 				for _, a := range affinities {
 					if a.Queue == cell.Column {
-						q.CPUs = strings.Join(a.CPUs, " and ")
+						q.CPUs = strings.Join(slices.Compact(slices.Sorted(slices.Values(a.CPUs))), " and ")
 					}
 				}
 				queues[cell.Column] = q

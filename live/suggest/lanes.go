@@ -68,7 +68,11 @@ func (c *chooser) makeLanes() {
 	}
 }
 
-func (l *Lane) because(key, why string) { l.Why = append(l.Why, Reason{key, why}) }
+func (l *Lane) because(key, why string) {
+	if r := (Reason{key, why}); !slices.Contains(l.Why, r) {
+		l.Why = append(l.Why, r)
+	}
+}
 
 // laneName returns a name that a lanes file allows, and that no lane has yet.
 func (c *chooser) laneName(s *services.Service) string {
@@ -203,7 +207,7 @@ func (c *chooser) explain(l *Lane, d *device.Device) {
 func (c *chooser) sized(l *Lane, d *device.Device) string {
 	why := fmt.Sprintf("its processes use %.1f processors", l.service.CPU)
 	switch {
-	case len(l.service.Processes) == 0:
+	case len(l.service.Processes) == 0 || c.Inventory.Watched == 0:
 		why = "its processor time is not known"
 	case l.service.CPU < 0.1:
 		why = "its processes use less than 0.1 processors"
