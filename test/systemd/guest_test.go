@@ -79,6 +79,7 @@ type guest struct {
 	dir     string
 	kernel  string // as printed by uname -r
 	boots   int
+	qemu    int // PID of the process in the network namespace of the wire
 	conn    net.Conn
 	answers *bufio.Reader
 }
@@ -200,6 +201,7 @@ func (g *guest) start(image string) {
 	cmd.Stdout, cmd.Stderr = console, console
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: unix.SIGKILL}
 	must.Do(t, cmd.Start())
+	g.qemu = cmd.Process.Pid
 	ended := make(chan error, 1)
 	go func() { ended <- cmd.Wait() }()
 	t.Cleanup(func() {

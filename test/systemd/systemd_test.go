@@ -13,9 +13,9 @@ import (
 	"testing"
 )
 
-// card is a lanes file for one of the guest's cards.
+// card is a lanes file for one of the guest's cards. HTB has classes, so that there is more to damage.
 const card = `version: 1
-globals: {dev: %s, link-rate: 1gbit, force: {%s}}
+globals: {dev: %s, link-rate: 1gbit, force: {%s, bandwidth: htb}}
 lanes:
   web: {queues: 1, guarantee: 20%%, cpus: 1, ports: [80]}
 `
@@ -34,7 +34,7 @@ func TestSystemd(t *testing.T) {
 	}
 	packages := filepath.Join(t.TempDir(), "packages")
 	command(t, "../../dist/build", packages)
-	debs, err := filepath.Glob(filepath.Join(packages, "*.deb"))
+	debs, err := filepath.Glob(filepath.Join(packages, "niclane_*.deb"))
 	if err != nil || len(debs) != 1 {
 		t.Fatal(debs, err)
 	}
@@ -45,13 +45,15 @@ func TestSystemd(t *testing.T) {
 	virtio, e1000e := g.device(cardMAC), g.device(otherMAC)
 	before := g.state()
 	g.do("dpkg -i /niclane.deb")
+	t.Log("systemd's sockets")
+	g.suggests(virtio)
 	for _, dev := range []string{virtio, e1000e} {
-		force := "queue-set: xdp-cpumap"
+		force, options := "queue-set: xdp-cpumap", "--waits "
 		if dev == e1000e {
-			force = "queue-set: shared"
+			force, options = "queue-set: shared", ""
 		}
 		g.do("cat >/etc/niclane/" + dev + ".yaml <<'END'\n" + fmt.Sprintf(card, dev, force) +
-			"END\nniclane persist /etc/niclane/" + dev + ".yaml")
+			"END\nniclane persist " + options + "/etc/niclane/" + dev + ".yaml")
 	}
 	a, b := g.service(virtio), g.service(e1000e)
 
@@ -75,6 +77,9 @@ func TestSystemd(t *testing.T) {
 			t.Errorf("%s: started at %d µs, before its device at %d", s.unit, began, there)
 		}
 	}
+
+	t.Log("waits")
+	a.measures()
 
 	t.Log("somebody's tc")
 	for _, s := range []*service{a, b} {
