@@ -93,6 +93,9 @@ var suites = []suite{
 	{name: podsSuite, module: "k8s", ends: true, within: 10 * time.Minute},
 	// This needs NAPI threads and mqprio, which is a module.
 	{name: "cmd/niclane", run: "^TestLab$/^verify_mqprio$", since: "6.17", within: 8 * time.Minute},
+	// Bonds are a module, and control groups of version 2 only are not on every machine.
+	{name: "cmd/niclane, suggest", dir: "cmd/niclane", run: "^TestLab$/^(suggest_bond|containers)$", ends: true,
+		within: 10 * time.Minute},
 	// The last one, because it takes eBPF's tracing away until the guest ends.
 	{name: "live/waits, lockdown", dir: "live/waits", run: "^TestLockdown$", within: 5 * time.Minute},
 }

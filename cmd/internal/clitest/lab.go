@@ -46,7 +46,8 @@ func Lab(t *testing.T, dir string, check Check, more map[string]func(*testscript
 		},
 		Condition: func(cond string) (bool, error) {
 			return cond == "mqprio" && hasQdisc(cond) || cond == "kernel-tls" && hasKernelTLS() ||
-				cond == "long" && os.Getenv("NICLANE_LONG") == "1", nil
+				cond == "long" && os.Getenv("NICLANE_LONG") == "1" ||
+				cond == "guest" && os.Getenv("NICLANE_GUEST") == "1", nil
 		},
 		Cmds: words,
 	})
