@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/niclane/niclane/bench/experiment"
 	"github.com/niclane/niclane/bench/load"
@@ -232,6 +233,12 @@ func TestMeasureRefuses(t *testing.T) {
 		"server dies": {func(_ *measurement, h *fakeHosts) {
 			delete(h.results, "generator 1")
 			h.when["generator 1"] = func() { close(h.tasks["the server"].done) }
+		}, "the server has ended: signal: killed"},
+		"server's end is reported late": {func(_ *measurement, h *fakeHosts) {
+			h.fails["generator 1"] = errors.New("generator 1: connection reset by peer")
+			h.when["generator 1"] = func() {
+				time.AfterFunc(50*time.Millisecond, func() { close(h.tasks["the server"].done) })
+			}
 		}, "the server has ended: signal: killed"},
 		"host lost": {func(_ *measurement, h *fakeHosts) {
 			delete(h.results, "generator 1")

@@ -299,16 +299,24 @@ func (m *measurement) alive() error {
 	return errors.Join(errs...)
 }
 
+// reportTime is how long an agent's report that a process has ended may take. An error that the end causes can
+// come before it.
+const reportTime = 500 * time.Millisecond
+
 // because replaces an error by its cause, if the server or an additional process has ended or a host
 // is lost.
 func (m *measurement) because(err error) error {
 	if err == nil {
 		return nil
 	}
-	if gone := m.alive(); gone != nil {
-		return gone
+	for began := time.Now(); ; time.Sleep(reportTime / 50) {
+		if gone := m.alive(); gone != nil {
+			return gone
+		}
+		if time.Since(began) > reportTime {
+			return err
+		}
 	}
-	return err
 }
 
 // stopServers ends the server and then its additional processes, in reverse order.

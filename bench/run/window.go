@@ -25,9 +25,6 @@ func (m *measurement) settle() time.Duration {
 	return max(min(settle, settle*500e6/time.Duration(max(1, rate))), 20*time.Millisecond)
 }
 
-// lastWords is how long the word that a process has ended may take.
-const lastWords = 500 * time.Millisecond
-
 // patience is how long a generator may take beyond its warm-up, window and timeouts.
 const patience = 30 * time.Second
 
@@ -35,13 +32,6 @@ const patience = 30 * time.Second
 // counters of all parts before and after.
 func (m *measurement) Measure(ctx context.Context, j Job) (result.Window, error) {
 	w, err := m.measure(ctx, j)
-	if err != nil {
-		// The word that a process has ended is sent beside the answers. An error that the end causes can come
-		// before it.
-		told, done := m.watch(context.Background())
-		_ = wait(told, lastWords)
-		done()
-	}
 	return w, m.because(err)
 }
 
