@@ -58,7 +58,7 @@ type meter struct {
 	on       time.Time
 	// finish is how long the programs stay attached after a slice: twice the P99.9 of the time in the host, and
 	// at least leastFinish. With less, the slowest requests would be cut off, and the distributions would have too
-	// few of them. leastFinish doubles when more than one of cutShare requests was.
+	// few of them. leastFinish doubles when more than one of cutShare requests was, and halves when none was.
 	finish, leastFinish time.Duration
 	ended, cut          uint64 // requests with an end, and cut ones, when leastFinish was judged
 	clocks              map[wait.Reader]*clock
@@ -163,6 +163,8 @@ func (m *meter) finished(counts []wait.Counts) {
 		m.finish = m.leastFinish
 	case ended-m.ended < cutShare:
 		return // too few to judge
+	case more == 0:
+		m.leastFinish = max(m.leastFinish/2, firstFinish)
 	}
 	m.ended, m.cut = ended, cut
 }

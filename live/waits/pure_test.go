@@ -218,12 +218,15 @@ func TestFinished(t *testing.T) {
 	m := newMeter(Options{FixedRate: true, SampleRate: 0.1})
 	var sum wait.Counts
 	for _, x := range []struct {
-		requests, cut uint64 // since the last slice
-		finish        time.Duration
+		requests, cut uint64        // since the last slice
+		finish        time.Duration // at least
 	}{
 		{100, 1, 10 * time.Millisecond}, // one can be chance
 		{100, 1, 20 * time.Millisecond},
 		{4000, 1, 20 * time.Millisecond},
+		{4000, 0, 10 * time.Millisecond},
+		{4000, 0, 10 * time.Millisecond},
+		{4000, 3, 20 * time.Millisecond},
 		{4000, 3, 40 * time.Millisecond},
 		{500, 1, 40 * time.Millisecond},
 		{500, 1, 80 * time.Millisecond},
@@ -236,7 +239,7 @@ func TestFinished(t *testing.T) {
 		sum.Requests += x.requests
 		sum.Seen += x.requests + x.cut
 		m.finished([]wait.Counts{sum})
-		if m.finish != x.finish {
+		if m.finish = m.leastFinish; m.finish != x.finish { // no request has an end that takes longer
 			t.Fatalf("%+v: the programs stay for %v", x, m.finish)
 		}
 	}

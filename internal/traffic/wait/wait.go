@@ -153,7 +153,7 @@ func (p *Programs) Attach() error {
 		return errors.New("attached already")
 	}
 	p.epoch++
-	if err := p.coll.Variables["epoch"].Set(p.epoch); err != nil {
+	if err := errors.Join(p.coll.Variables["epoch"].Set(p.epoch), p.Finish()); err != nil {
 		return err
 	}
 	for _, name := range slices.Sorted(maps.Keys(p.coll.Programs)) {
@@ -166,13 +166,17 @@ func (p *Programs) Attach() error {
 		}
 		p.links = append(p.links, l)
 	}
-	return p.coll.Variables["accepting"].Set(uint32(1))
+	// Not before: a request whose read is not seen yet would end with a later one's.
+	if err := p.coll.Variables["accepting"].Set(uint32(1)); err != nil {
+		return errors.Join(err, p.Detach())
+	}
+	return nil
 }
 
 // Finish follows the requests that have arrived, and no others, until the programs are detached.
 func (p *Programs) Finish() error { return p.coll.Variables["accepting"].Set(uint32(0)) }
 
-// Threads attaches threadsProgram, or detaches it.
+// Threads attaches threadsProgram, or detaches it. What it remembered before is void.
 func (p *Programs) Threads(on bool) error {
 	var spell uint32
 	var err error

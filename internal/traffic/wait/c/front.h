@@ -39,7 +39,7 @@ struct sample {
 
 struct history sent[QUEUES];
 __u64 lost_samples;
-__u32 threads;	/* what the processors run is remembered now, for this time in a row; 0: it is not */
+__u32 threads;	/* 0: what the processors run is not remembered now; else another number each time */
 
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
@@ -58,12 +58,12 @@ static __always_inline struct past *next_past(struct history *h)
 	return &h->past[h->n++ & (PAST - 1)];
 }
 
-/* Forgets what h has from an earlier epoch. */
-static __always_inline struct history *of_epoch(struct history *h, __u32 epoch)
+/* Forgets what h has from an earlier time. */
+static __always_inline struct history *of_epoch(struct history *h, __u32 now)
 {
-	if (h && h->epoch != epoch) {
+	if (h && h->epoch != now) {
 		h->n = 0;
-		h->epoch = epoch;
+		h->epoch = now;
 	}
 	return h;
 }
