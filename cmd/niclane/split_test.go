@@ -348,6 +348,26 @@ func (b splitBed) duplicate() {
 	b.nothingLeft()
 }
 
+// TestSplitFile: the file of a split is written only in a private directory, and not through a link.
+func TestSplitFile(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "private", "web.yaml")
+	f, err := takeFile(path, "text")
+	must.Do(t, err)
+	must.Do(t, f.Close())
+	target := filepath.Join(dir, "target")
+	must.Do(t, os.WriteFile(target, nil, 0o600))
+	must.Do(t, os.Remove(path))
+	must.Do(t, os.Symlink(target, path))
+	if _, err := takeFile(path, "text"); !errors.Is(err, unix.ELOOP) {
+		t.Errorf("through a link: %v", err)
+	}
+	must.Do(t, os.Chmod(filepath.Dir(path), 0o755))
+	if _, err := takeFile(path, "text"); !errors.Is(err, unix.EPERM) {
+		t.Errorf("in a directory of all users: %v", err)
+	}
+}
+
 func (b splitBed) shard() {
 	r := b.start("split", "--lane", "web", "--content", "shard", "shards.yaml", "--", nodeServer, "{addr}:8080")
 	for i, addr := range [][4]byte{{10, 77, 0, 1}, {10, 77, 0, 101}} {

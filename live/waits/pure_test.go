@@ -33,7 +33,7 @@ func inventory() *services.Inventory {
 				{Protocol: "udp", Port: 40000, Addrs: all, Devices: []string{"eth0"}, Ephemeral: true}}},
 		},
 		Elsewhere: []services.Namespace{{ID: 4026531999, Process: services.Process{PID: 9, Name: "redis"},
-			Container: strings.Repeat("ab", 32), Listening: []string{"tcp/6379"}}},
+			PIDs: []int{9, 10}, Container: strings.Repeat("ab", 32), Listening: []string{"tcp/6379"}}},
 	}
 }
 
@@ -49,16 +49,17 @@ func TestTargets(t *testing.T) {
 		"all": {want: "memcached-11211/tcp tcp [11211]; memcached-11211/udp udp [11211]; nginx tcp [80 443]"},
 		"lanes": {lanes: lanes, want: "memcached-11211/tcp cache tcp [11211]; memcached-11211/udp udp [11211]; " +
 			"nginx tcp [80 443]; redis cache tcp [6379]"},
-		"a lane":      {lanes: lanes, choice: Choice{Lane: "cache"}, want: "memcached cache tcp [11211]; redis cache tcp [6379]"},
-		"a device":    {choice: Choice{Device: "eth1"}, want: "nginx tcp [80 443]"},
-		"a port":      {choice: Choice{Query: services.Query{Port: 80}}, want: "nginx tcp [80]"},
-		"a local one": {choice: Choice{Query: services.Query{Port: 8080}}, want: "admin tcp [8080]"},
-		"a protocol":  {choice: Choice{Query: services.Query{Port: 11211, Protocol: "udp"}}, want: "memcached udp [11211]"},
-		"a process":   {choice: Choice{Query: services.Query{PID: 8}}, want: "nginx tcp [80 443]"},
-		"a pod":       {choice: Choice{Query: services.Query{Container: "abababababab"}}, want: "redis tcp [6379]"},
-		"no lane":     {choice: Choice{Lane: "x"}, err: "no lane x is in force"},
-		"no port":     {choice: Choice{Query: services.Query{Port: 81}}, err: "nothing listens at tcp or udp port 81 here"},
-		"no service":  {choice: Choice{Device: "eth2"}, err: "no such service is reached by eth2"},
+		"a lane":            {lanes: lanes, choice: Choice{Lane: "cache"}, want: "memcached cache tcp [11211]; redis cache tcp [6379]"},
+		"a device":          {choice: Choice{Device: "eth1"}, want: "nginx tcp [80 443]"},
+		"a port":            {choice: Choice{Query: services.Query{Port: 80}}, want: "nginx tcp [80]"},
+		"a local one":       {choice: Choice{Query: services.Query{Port: 8080}}, want: "admin tcp [8080]"},
+		"a protocol":        {choice: Choice{Query: services.Query{Port: 11211, Protocol: "udp"}}, want: "memcached udp [11211]"},
+		"a process":         {choice: Choice{Query: services.Query{PID: 8}}, want: "nginx tcp [80 443]"},
+		"a pod":             {choice: Choice{Query: services.Query{Container: "abababababab"}}, want: "redis tcp [6379]"},
+		"a worker of a pod": {choice: Choice{Query: services.Query{PID: 10}}, want: "redis tcp [6379]"},
+		"no lane":           {choice: Choice{Lane: "x"}, err: "no lane x is in force"},
+		"no port":           {choice: Choice{Query: services.Query{Port: 81}}, err: "nothing listens at tcp or udp port 81 here"},
+		"no service":        {choice: Choice{Device: "eth2"}, err: "no such service is reached by eth2"},
 		"an empty lane": {lanes: []intent.Lane{{Name: "y", Members: []intent.Member{{Protocol: "tcp", Ports: []uint16{1}}}}},
 			choice: Choice{Lane: "y"}, err: "nothing listens at the ports of lane y"},
 	} {
@@ -238,6 +239,7 @@ func TestFinished(t *testing.T) {
 	} {
 		sum.Requests += x.requests
 		sum.Seen += x.requests + x.cut
+		sum.Lost, sum.Unpaired, sum.Seen = sum.Lost+5, sum.Unpaired+5, sum.Seen+10 // of these, the end is known
 		m.finished([]wait.Counts{sum})
 		if m.finish = m.leastFinish; m.finish != x.finish { // no request has an end that takes longer
 			t.Fatalf("%+v: the programs stay for %v", x, m.finish)
@@ -253,7 +255,7 @@ func TestText(t *testing.T) {
 	x.Lane = "cache"
 	x.Culprits = map[Stage][]Culprit{SocketToApp: {{Share: 0.62, Above: 29000, What: "stress (9)", Where: "processor 1"},
 		{Share: 0.05, What: "other (8)", Where: "processor 1"}}}
-	x.Retransmits = 3
+	x.Retransmits, x.Unfinished = 3, 3
 	s := Snapshot{Duration: 10 * time.Second, Followed: 2500 * time.Millisecond, SampleRate: 0.25,
 		Cost: Cost{CPU: 12 * time.Millisecond, Share: 0.012}, Lost: 2,
 		Services: []Service{x, service(0)}, Missing: map[Stage]string{Card: "lane0 is a virtual device"}}
@@ -273,9 +275,16 @@ s, lane cache, tcp 1: 2000 requests, 800/s
                host    52 us    52 us    52 us    52 us  ==============================
   socket-to-app above 29 us: 62 % behind stress (9) on processor 1
   3 segments retransmitted
+  3 requests are not in this table: their answer was not seen
 `
 	if !strings.HasPrefix(b.String(), want) {
 		t.Errorf("(-want +got):\n%s", cmp.Diff(want, b.String()))
+	}
+	s.Services[0].Unfinished = 1 // that one does not change P99.9
+	var few strings.Builder
+	must.Do(t, s.Report("lane0").Write(&few))
+	if strings.Contains(few.String(), "not in this table") {
+		t.Error(few.String())
 	}
 	for _, end := range []string{"\nidle, tcp 1: 0 requests, 0/s\n", "\n2 requests or samples are lost: ",
 		"\nNote: left out.\nNote: card: lane0 is a virtual device.\n"} {
