@@ -113,6 +113,9 @@ func (c *Collector) namer(s wait.Sample) func(wait.Past) place {
 	}
 	return func(e wait.Past) place {
 		p := at
+		if e.Protocol == 0 {
+			p = place{kind: "processor", number: s.CPU}
+		}
 		switch {
 		case e.Protocol != 0 && Stage(s.Stage) == SocketToCard:
 			p.what = c.packet(own, e.Protocol, e.Source, e.Dest)
@@ -123,7 +126,7 @@ func (c *Collector) namer(s wait.Sample) func(wait.Past) place {
 			p.what = softirqWords
 		case e.PID == 0:
 			p.what = idleWords
-		case e.PID == s.PID:
+		case e.PID == s.PID && Stage(s.Stage) != CardToStack: // there it is the thread that polls
 			p.what = own + itselfWord
 		default:
 			p.what = fmt.Sprintf("%s (%d)", e.Comm, e.PID)

@@ -161,29 +161,36 @@ func (b *bed) capture(t *testing.T) func(n int) []int64 {
 // processors is a fault too, and then the one with the longest waits.
 const tries = 5
 
+// measured returns what is measured while load makes n requests.
+func measured(t *testing.T, c *waits.Collector, n int, load func()) (x waits.Service) {
+	t.Helper()
+	before, err := c.Snapshot()
+	must.Do(t, err)
+	load()
+	vethtest.Until(t, fmt.Sprintf("%d requests are counted", n), func() bool {
+		s, err := c.Snapshot()
+		must.Do(t, err)
+		x = s.Sub(before).Services[0]
+		return x.Requests >= uint64(n-n/4)
+	})
+	return x
+}
+
 // attributed measures while load makes n requests, and checks that one wait has most of the P99, and
 // that its first culprit has a name.
-func attributed(t *testing.T, c *waits.Collector, n int, load func(), st waits.Stage, culprit string) {
+func attributed(t *testing.T, c *waits.Collector, n int, load func(), st waits.Stage, culprit string) (x waits.Service) {
 	t.Helper()
 	var why []string
 	for range tries {
-		before, err := c.Snapshot()
-		must.Do(t, err)
-		load()
-		var x waits.Service
-		vethtest.Until(t, fmt.Sprintf("%d requests are counted", n), func() bool {
-			s, err := c.Snapshot()
-			must.Do(t, err)
-			x = s.Sub(before).Services[0]
-			return x.Requests >= uint64(n-n/4)
-		})
+		x = measured(t, c, n, load)
 		if why = wrong(x, st, culprit); len(why) == 0 {
 			t.Log(strings.Join(x.Verdict(), " "))
-			return
+			return x
 		}
 		t.Logf("measured again: %s", strings.Join(why, "; "))
 	}
 	t.Error(strings.Join(why, "; "))
+	return x
 }
 
 // wrong returns what is not attributed as it should be.

@@ -119,6 +119,8 @@ func TestVerdict(t *testing.T) {
 		"a neighbour": {n: 1000, waits: []time.Duration{90 * us, us, us, us, us}, culprits: by("port 9100/tcp"),
 			want: []string{"Most of the P99 is between card and stack",
 				"62 % of the time above P99 was behind port 9100/tcp on receive queue 3 of eth0.", "`queues`"}},
+		"a thread": {n: 1000, waits: []time.Duration{90 * us, us, us, us, us}, culprits: by("stress (4711)"),
+			want: []string{"The thread that polls waited for a processor", "`poller-priority`"}},
 		"moderation": {n: 1000, waits: []time.Duration{90 * us, us, us, us, us}, want: []string{"`poller: busy`"}},
 		"a processor": {n: 1000, waits: []time.Duration{us, us, 90 * us, us, us}, stage: SocketToApp, culprits: by("stress (4711)"),
 			want: []string{"a processor, not for a card", "`cpus`"}},
@@ -160,10 +162,15 @@ func TestFront(t *testing.T) {
 	// From 0 to 100: nothing is remembered before 50.
 	add(wait.Sample{From: 0, To: 100, Stage: int(SocketToApp), CPU: 1, PID: 7, Past: []wait.Past{
 		{At: 75, PID: 7, Comm: "s"}, {At: 50, PID: 9, Comm: "stress"}}})
+	// From 0 to 100: a thread has the queue's processor until 90, then the NAPI's thread, which gives the sample.
+	add(wait.Sample{From: 0, To: 100, Stage: int(CardToStack), IfIndex: 2, Queue: 4, CPU: 1, PID: 5, Past: []wait.Past{
+		{At: 90, PID: 5, Comm: "napi/eth0-8"}, {At: 0, PID: 9, Comm: "stress"}}})
 	want := map[Stage][]Culprit{
-		CardToStack: {{Share: 0.6, What: "lane big", Where: "receive queue 3 of eth0"},
-			{Share: 0.2, What: "remote port 5201/tcp", Where: "receive queue 3 of eth0"},
-			{Share: 0.2, What: "s itself", Where: "receive queue 3 of eth0"}},
+		CardToStack: {{Share: 0.45, What: "stress (9)", Where: "processor 1"},
+			{Share: 0.3, What: "lane big", Where: "receive queue 3 of eth0"},
+			{Share: 0.1, What: "remote port 5201/tcp", Where: "receive queue 3 of eth0"},
+			{Share: 0.1, What: "s itself", Where: "receive queue 3 of eth0"},
+			{Share: 0.05, What: "napi/eth0-8 (5)", Where: "processor 1"}},
 		SocketToApp: {{Share: 0.5, What: "s itself", Where: "processor 1"}, {Share: 0.5, What: "stress (9)", Where: "processor 1"}},
 	}
 	if diff := cmp.Diff(want, x.culprits()); diff != "" {

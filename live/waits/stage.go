@@ -14,9 +14,9 @@ type Stage int
 // to SocketToCard add up to Host.
 const (
 	// CardToStack: from the card's interrupt, or from the backlog of netif_rx or RPS, to the packet in
-	// netif_receive_skb: the softirq's turn, and polls before the packet's. It is an upper bound: the
-	// packet may have come after the interrupt. Where no softirq is raised (threaded NAPI, a cpumap's
-	// thread), it is 0.
+	// netif_receive_skb: the turn of the softirq or of the NAPI's thread, and polls before the packet's.
+	// It is an upper bound: the packet may have come after the interrupt. Behind native XDP with a
+	// cpumap, it begins where XDP puts the packet into the cpumap's queue.
 	CardToStack Stage = iota
 	// StackToSocket: to the data in the socket, which is readable from then on.
 	StackToSocket

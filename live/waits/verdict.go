@@ -51,7 +51,7 @@ func (x *Service) Verdict() []string {
 
 // advice says what shortens a wait.
 func (x *Service) advice(st Stage) []string {
-	foreign, itself, idle, softirq := x.shares(st)
+	foreign, itself, idle, softirq, threads := x.shares(st)
 	var out []string
 	if c := x.Culprits[st]; len(c) > 0 {
 		out = append(out, fmt.Sprintf("%.0f %% of the time above P99 was behind %s on %s.", c[0].Share*100, c[0].What,
@@ -60,6 +60,9 @@ func (x *Service) advice(st Stage) []string {
 	switch st {
 	case CardToStack:
 		switch {
+		case threads+idle >= 0.3:
+			return append(out, "The thread that polls waited for a processor. A lane shortens this: `poller: "+
+				"busy` on `cpus` of its own, or `poller-priority`.")
 		case foreign >= 0.3:
 			return append(out, "A lane shortens this: own receive queues (`queues`) keep other traffic out.")
 		case itself >= 0.5:
@@ -104,8 +107,8 @@ func (x *Service) advice(st Stage) []string {
 }
 
 // shares returns which part of a stage's slow time other traffic or processes, the service itself,
-// an idle processor and the handling of received packets had.
-func (x *Service) shares(st Stage) (foreign, itself, idle, softirq float64) {
+// an idle processor, the handling of received packets and other threads had.
+func (x *Service) shares(st Stage) (foreign, itself, idle, softirq, threads float64) {
 	for _, c := range x.Culprits[st] {
 		switch {
 		case c.What == x.Name+itselfWord:
@@ -116,9 +119,12 @@ func (x *Service) shares(st Stage) (foreign, itself, idle, softirq float64) {
 			softirq += c.Share
 		default:
 			foreign += c.Share
+			if strings.HasSuffix(c.What, ")") { // the process's number
+				threads += c.Share
+			}
 		}
 	}
-	return foreign, itself, idle, softirq
+	return foreign, itself, idle, softirq, threads
 }
 
 // Duration returns nanoseconds for people, in three digits.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package wait follows requests through this host by eBPF programs at tracepoints, and counts their
-// waits in the kernel. It loads, attaches, reads and detaches the programs. It refuses to
+// Package wait follows requests through this host by eBPF programs at tracepoints and at two functions,
+// and counts their waits in the kernel. It loads, attaches, reads and detaches the programs. It refuses to
 // interpret: package live/waits does that. It needs BTF, Linux 5.17, CAP_BPF and CAP_PERFMON.
 package wait
 
@@ -12,9 +12,12 @@ import (
 	"net/netip"
 	"runtime"
 	"slices"
+	"strings"
 
 	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
 	"github.com/cilium/ebpf/btf"
+	"github.com/cilium/ebpf/features"
 	"github.com/cilium/ebpf/link"
 	"github.com/cilium/ebpf/ringbuf"
 	"golang.org/x/sys/unix"
@@ -61,7 +64,7 @@ type Programs struct {
 	ports       [2][65536]uint8 // 1: a service's
 	samples     *ringbuf.Reader
 	stamps      int // a socket; while it is open, the kernel stamps received packets
-	// Has lists the tracepoints that this kernel has and the programs are attached to.
+	// Has lists the tracepoints and functions that this kernel has and the programs are attached to.
 	Has []string
 }
 
@@ -99,8 +102,12 @@ func (p *Programs) open(o Options) error {
 		p.shards *= 2
 	}
 	spec.Maps["wait_times"].MaxEntries = uint32(len(o.Services)) * Stages * p.shards
+	version, err := features.LinuxVersionCode()
+	if err != nil {
+		return fmt.Errorf("the kernel's version: %w", err)
+	}
 	for name, v := range map[string]uint32{"device": uint32(o.Device), "device_netns": uint32(ns.Ino),
-		"shards": p.shards} {
+		"shards": p.shards, "taken_first": map[bool]uint32{true: 1}[version >= takenFirst]} {
 		if err := spec.Variables[name].Set(v); err != nil {
 			return fmt.Errorf("%s: %w", name, err)
 		}
@@ -141,6 +148,10 @@ func (p *Programs) open(o Options) error {
 	}
 	return nil
 }
+
+// takenFirst is Linux 6.12, since which xdp_cpumap_kthread comes before the packets are in the stack
+// ("bpf: cpumap: Move xdp:xdp_cpumap_kthread tracepoint before rcv").
+const takenFirst = 6<<16 | 12<<8
 
 // threadsProgram is the program that remembers which threads the processors run. On a host with many
 // switches of threads it costs most.
@@ -218,7 +229,7 @@ func (p *Programs) Detach() error {
 	return errors.Join(errs...)
 }
 
-// need says which tracepoints only some measurements need.
+// need says which tracepoints and functions only some measurements need.
 func (o *Options) need(tracepoint string, has func(string) bool) bool {
 	uses := func(protocol uint8) bool {
 		return slices.ContainsFunc(o.Services, func(s Service) bool { return s.Protocol == protocol })
@@ -234,8 +245,27 @@ func (o *Options) need(tracepoint string, has func(string) bool) bool {
 		return uses(unix.IPPROTO_UDP) && o.CgroupRoot != ""
 	case "consume_skb":
 		return o.Completions
+	case "sched_waking": // it runs for all threads of the host
+		return !has(napiSchedule)
 	}
 	return true
+}
+
+// napiSchedule is the kernel's function by which an interrupt asks for the poll of a NAPI. It has a variant
+// with "_irqoff" behind.
+const napiSchedule = "__napi_schedule"
+
+// fentry reports whether programs can be attached to that function. It needs the kernel's function
+// tracer, and on arm64 Linux 6.4.
+func fentry() bool {
+	prog, err := ebpf.NewProgram(&ebpf.ProgramSpec{Type: ebpf.Tracing, AttachType: ebpf.AttachTraceFEntry,
+		AttachTo: napiSchedule, License: "GPL", Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, 0), asm.Return()}})
+	if err != nil {
+		return false
+	}
+	defer prog.Close()
+	l, err := link.AttachTracing(link.TracingOptions{Program: prog})
+	return err == nil && l.Close() == nil
 }
 
 // prune removes from spec what is not needed, and what this kernel has no tracepoint for.
@@ -244,9 +274,13 @@ func (p *Programs) prune(spec *ebpf.CollectionSpec, o Options) error {
 	if err != nil {
 		return fmt.Errorf("the kernel's types: %w", err)
 	}
-	has := func(tracepoint string) bool {
+	functions := fentry()
+	has := func(point string) bool {
+		if strings.HasPrefix(point, napiSchedule) {
+			return functions
+		}
 		var t *btf.Typedef
-		return kernel.TypeByName("btf_trace_"+tracepoint, &t) == nil
+		return kernel.TypeByName("btf_trace_"+point, &t) == nil
 	}
 	for name, prog := range spec.Programs {
 		switch {

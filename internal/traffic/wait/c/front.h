@@ -136,6 +136,19 @@ static __always_inline struct history *ran(void)
 	return of_epoch(bpf_map_lookup_elem(&wait_ran, &zero), threads);
 }
 
+/* What was in front of a packet: other packets; or, if a thread gives it to the stack and had the
+ * processor in less than half of the time, what this processor ran. */
+static __always_inline struct history *in_front(struct history *packets, __u64 from, __u64 to)
+{
+	struct history *h = threads ? ran() : 0;
+	struct past *last;
+
+	if (!h || h->epoch != epoch)
+		return packets;
+	last = &h->past[(h->n - 1) & (PAST - 1)];
+	return last->id && last->at > from && last->at - from > to - last->at ? h : packets;
+}
+
 /* The history of a device's transmit queue. Another queue at its place loses its own. */
 static __always_inline struct history *sent_by(__u64 dev, __u16 queue)
 {

@@ -99,6 +99,11 @@ struct task_struct {
 	int pid;
 	int tgid;
 	char comm[16];
+	void *worker_private;
+};
+
+struct kthread {
+	void *data;
 };
 
 enum skb_drop_reason {

@@ -96,13 +96,24 @@ struct cpu {
 	__u64	again;		/* it was raised while it ran */
 	__u32	runs;
 	__u64	packet;		/* the last packet of this poll reached the stack */
-	struct {
-		__u32	napi;
-		__u64	empty;	/* when a poll last left the ring empty */
-	} polls[16];
+	__u64	thread;		/* the cpumap's thread here, as bpf_get_current_pid_tgid */
+	__u64	key;		/* of its queue */
+	__u64	taken;		/* what it took last was in the queue since then */
 	__u32	epoch;
 	__u32	dgram;		/* index of the datagram that is in the stack, plus 1 */
 };
+
+/* Where received packets wait for a poll: the ring of a NAPI, or a cpumap's queue. An interrupt and
+ * the thread that polls can have different processors, so all processors share these. */
+struct ring {
+	__u64	key;
+	__u64	raised;	/* a poll was asked for then, and has not left the ring empty since */
+	__u64	empty;	/* when a poll last left the ring empty */
+	__u32	epoch;
+	__s32	packets; /* in a cpumap's queue, as far as known */
+} __attribute__((aligned(64)));
+
+#define RINGS		1024	/* by direct mapping; a power of 2 */
 
 /* Set by user space, at any time. */
 __u8 ports[2][65536];		/* 1: local port of a service; TCP, UDP */
@@ -118,10 +129,12 @@ __u64 slow_arrival = ~0ULL;	/* the least of CARD_TO_STACK */
 volatile const __u32 device;	/* ifindex: only requests by this device; 0: all */
 volatile const __u32 device_netns;
 volatile const __u32 shards;	/* of the histograms; a power of 2 */
+volatile const __u32 taken_first;	/* 1: xdp_cpumap_kthread comes before the packets are in the stack */
 
 struct arrival arrivals[SLOTS];
 struct departure departures[SLOTS];
 struct dgram dgrams[SLOTS];
+struct ring rings[RINGS];
 
 struct {
 	__uint(type, BPF_MAP_TYPE_SK_STORAGE);
@@ -174,7 +187,7 @@ static __always_inline struct cpu *this_cpu(void)
 	struct cpu *cpu = bpf_map_lookup_elem(&wait_cpus, &zero);
 
 	if (cpu && cpu->epoch != epoch) {
-		cpu->raised = cpu->again = cpu->packet = 0;
+		cpu->raised = cpu->again = cpu->packet = cpu->thread = 0;
 		cpu->runs = 0;
 		cpu->dgram = 0;
 		cpu->epoch = epoch;
