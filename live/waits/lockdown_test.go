@@ -18,7 +18,7 @@ import (
 // TestLockdown locks the kernel down, until it ends. The level of Secure Boot, integrity, leaves the waits; the
 // next one takes them, and the error says so.
 func TestLockdown(t *testing.T) {
-	if os.Getenv("NICLANE_GUEST") == "" {
+	if !emulated() {
 		t.Skip("only in a guest, because it cannot be undone")
 	}
 	vethtest.NeedRoot(t)

@@ -125,6 +125,9 @@ func serve(args []string) error {
 	return json.NewEncoder(os.Stdout).Encode(times)
 }
 
+// emulated reports whether this is a guest of test/matrix, whose processors QEMU emulates.
+func emulated() bool { return os.Getenv("NICLANE_GUEST") != "" }
+
 // undisturbed lets the threads of this process go before other programs of the machine, which shall not
 // change the result of a test. cpu is their only processor, unless it is less than 0. In an emulated guest,
 // there are no other programs, and the kernel's threads could not do their work.
@@ -135,7 +138,7 @@ func undisturbed(cpu int) error {
 				return err
 			}
 		}
-		if os.Getenv("NICLANE_GUEST") != "" {
+		if emulated() {
 			return nil
 		}
 		return unix.SchedSetAttr(id, &unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: unix.SCHED_FIFO, Priority: 10}, 0)
@@ -208,7 +211,7 @@ func (b *bed) start(t *testing.T, args ...string) (stop func(out any)) {
 	t.Helper()
 	self, err := os.Executable()
 	must.Do(t, err)
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 	cmd, err := b.Command(ctx, lab.SUT, lab.Options{}, append([]string{self}, args...)...)
 	must.Do(t, err)
 	cmd.Stderr = os.Stderr
