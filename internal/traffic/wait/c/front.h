@@ -143,7 +143,7 @@ static __always_inline struct history *in_front(struct history *packets, __u64 f
 	struct history *h = threads ? ran() : 0;
 	struct past *last;
 
-	if (!h || h->epoch != epoch)
+	if (!h || !h->n)
 		return packets;
 	last = &h->past[(h->n - 1) & (PAST - 1)];
 	return last->id && last->at > from && last->at - from > to - last->at ? h : packets;
