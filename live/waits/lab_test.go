@@ -227,7 +227,7 @@ func TestSlices(t *testing.T) {
 	b := newBed(t, lab.Config{})
 	const slow, every = 200 * time.Millisecond, 20
 	b.start(t, serverRole, "-delay", slow.String(), "-every", strconv.Itoa(every))
-	c := b.sample(t, "tcp", 0.2)
+	c := b.with(t, "tcp", waits.Options{FixedRate: true, SampleRate: 0.2})
 	b.load(t, "tcp", 32, 400, request, 10*time.Millisecond)
 	s, err := c.Snapshot()
 	must.Do(t, err)

@@ -245,15 +245,19 @@ func (b *bed) start(t *testing.T, args ...string) (stop func(out any)) {
 }
 
 // open measures the server.
-func (b *bed) open(t *testing.T, protocol string) *waits.Collector { return b.sample(t, protocol, 1) }
-
-// sample measures the server for a share of the time.
-func (b *bed) sample(t *testing.T, protocol string, rate float64) *waits.Collector {
+func (b *bed) open(t *testing.T, protocol string) *waits.Collector {
 	t.Helper()
+	return b.with(t, protocol, waits.Options{FixedRate: true})
+}
+
+// with measures the server with options.
+func (b *bed) with(t *testing.T, protocol string, o waits.Options) *waits.Collector {
+	t.Helper()
+	o.Device = lab.Port
+	o.Targets = []waits.Target{{Name: "server", Protocol: protocol, Ports: []uint16{port}}}
 	var c *waits.Collector
 	must.Do(t, b.Do(lab.SUT, func() (err error) {
-		c, err = waits.Open(t.Context(), waits.Options{Device: lab.Port, FixedRate: true, SampleRate: rate,
-			Targets: []waits.Target{{Name: "server", Protocol: protocol, Ports: []uint16{port}}}})
+		c, err = waits.Open(t.Context(), o)
 		return err
 	}))
 	t.Cleanup(func() {
