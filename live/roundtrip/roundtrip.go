@@ -4,7 +4,9 @@
 // the programs of package waits cannot see: the answer's time in the card, where a host has no
 // transmit completions, and in the network, and the peer's time until it acknowledges. A peer that
 // waits before its next request may delay the acknowledgement up to 40 ms, and then so may be the time
-// (RFC 1122, 4.2.3.2). It reads sockets by package sockiter and changes nothing.
+// (RFC 1122, 4.2.3.2). A sample counts as often as the connection has received a segment since the
+// last one. So the times are those of requests, as in package waits: a connection with many requests
+// counts more than one with few. It reads sockets by package sockiter and changes nothing.
 package roundtrip
 
 import (
@@ -110,7 +112,7 @@ func (s *Sampler) sample(before map[uint64]uint32) (map[uint64]uint32, error) {
 		for _, x := range s.services {
 			if slices.Contains(x.Ports, c.Local.Port()) && (len(x.Addrs) == 0 ||
 				slices.ContainsFunc(x.Addrs, func(p netip.Prefix) bool { return p.Contains(c.Local.Addr()) })) {
-				s.times[x.Name].Record(int64(c.RTT))
+				s.times[x.Name].RecordN(int64(c.RTT), uint64(c.Received-last)) // modulo 2^32, as the kernel counts
 				break
 			}
 		}

@@ -98,12 +98,15 @@ func (h *Histogram) Each(yield func(low, high int64, n uint64) bool) {
 }
 
 // Record adds one value in nanoseconds.
-func (h *Histogram) Record(v int64) {
+func (h *Histogram) Record(v int64) { h.RecordN(v, 1) }
+
+// RecordN adds a value in nanoseconds n times.
+func (h *Histogram) RecordN(v int64, n uint64) {
 	if h.counts == nil {
 		h.counts = make([]uint64, Buckets)
 	}
-	h.counts[bucketOf(uint64(max(v, 0)))]++
-	h.n++
+	h.counts[bucketOf(uint64(max(v, 0)))] += n
+	h.n += n
 }
 
 // Sub returns the values that h has and an earlier state of it had not. A bucket never gets less
