@@ -132,3 +132,42 @@ func TestRareEvents(t *testing.T) {
 		t.Errorf("nine events in each window: %+v, %v", r, err)
 	}
 }
+
+// TestTrialMoreLoad: clients in a closed loop send more when answers come sooner. Then a longer time in the
+// host is no harm if the round trip is shorter by more.
+func TestTrialMoreLoad(t *testing.T) {
+	for name, tt := range map[string]struct {
+		load, trip float64 // of fast.yaml, beside 1 and 40 ms
+		want       Outcome
+	}{
+		"more load, a much shorter round trip": {3, 1e6, Keep},
+		"the same load":                        {1, 1e6, Weigh},
+		"a slightly shorter round trip":        {3, 39.85e6, Weigh},
+	} {
+		r := trialFixture()
+		for i := range r.Windows {
+			w := &r.Windows[i]
+			host, trip := 50e3, 40e6
+			if w.Variant == "fast.yaml" {
+				host, trip = 150e3, tt.trip
+				w.Load.Duration = int64(float64(w.Load.Duration) / tt.load)
+			}
+			w.Load.Latency = window("host", w.Repeat, 2000, host*(1+0.01*float64(i%5))).Load.Latency
+			var trips []int64
+			for j := range 1000 {
+				trips = append(trips, int64(trip)+int64(j*3)+int64(w.Repeat))
+			}
+			w.Live.Waits = append(w.Live.Waits, LiveWait{RoundTrip, stats.Rising(slices.Values(trips))})
+		}
+		v := Summarize(r).Trial.Verdicts[0]
+		if v.Outcome != tt.want {
+			t.Errorf("%s: %q, want %q: %q", name, v.Outcome, tt.want, v.Reasons)
+		}
+		told := slices.ContainsFunc(v.Reasons, func(s string) bool {
+			return strings.HasPrefix(s, "longer at more load, and the round trip is shorter by more: memcached: P99 ×")
+		})
+		if told != (tt.want == Keep) {
+			t.Errorf("%s: %q", name, v.Reasons)
+		}
+	}
+}

@@ -63,6 +63,10 @@ type ratioAt struct {
 	stats.Comparison
 	judge func(d stats.Difference, toTell int)
 	text  string // of the difference, once judged
+	// change is the difference of a percentile to the base's in ns, 0 if it is not known. inHost says that it
+	// is of the whole time in the host, moreLoad that the service had more load than in the base.
+	change           float64
+	inHost, moreLoad bool
 }
 
 // told reports whether noise alone does not explain the ratio.
@@ -102,20 +106,38 @@ func (r *Result) judgeTrial(points []PointSummary) *TrialSummary {
 
 // ratiosOf returns the ratios of a variant at a service: those that are judged first, and those of waits.
 func ratiosOf(p *PointSummary, v *VariantSummary) (first, waits []*ratioAt) {
+	l := v.Live.Load
+	moreLoad := l != nil && l.Difference.Text != stats.Same && l.Estimate > 1
 	at := func(name string, r *stats.Ratio, floor *stats.Floor, judge func(stats.Difference, int)) *ratioAt {
 		return &ratioAt{variant: v.Name, service: p.Name, name: name, neighbour: p.Neighbour,
-			Comparison: stats.Comparison{Ratio: *r, Floor: floor}, judge: judge}
+			Comparison: stats.Comparison{Ratio: *r, Floor: floor}, judge: judge, moreLoad: moreLoad}
 	}
-	percentiles := func(prefix string, list []Percentile) (out []*ratioAt) {
+	percentiles := func(prefix string, list, base []Percentile) (out []*ratioAt) {
 		for i := range list {
 			if c := &list[i]; c.Ratio != nil {
-				out = append(out, at(prefix+PercentileText(c.P), c.Ratio, c.Floor,
-					func(d stats.Difference, n int) { c.Difference, c.ToTell = &d, n }))
+				x := at(prefix+PercentileText(c.P), c.Ratio, c.Floor,
+					func(d stats.Difference, n int) { c.Difference, c.ToTell = &d, n })
+				if e := base[i].Estimate; e != nil {
+					x.change = (c.Ratio.Estimate - 1) * float64(e.Value)
+				}
+				out = append(out, x)
 			}
 		}
 		return out
 	}
-	first = percentiles("", v.Percentiles)
+	var base *VariantSummary
+	for i := range p.Variants {
+		if p.Variants[i].Name == p.Base {
+			base = &p.Variants[i]
+		}
+	}
+	if base == nil {
+		return nil, nil
+	}
+	first = percentiles("", v.Percentiles, base.Percentiles)
+	for _, x := range first {
+		x.inHost = true
+	}
 	for i := range v.Live.Measures {
 		if m := &v.Live.Measures[i]; m.Ratio != nil {
 			first = append(first, at(m.Name, &m.Ratio.Ratio, nil,
@@ -123,13 +145,34 @@ func ratiosOf(p *PointSummary, v *VariantSummary) (first, waits []*ratioAt) {
 		}
 	}
 	for _, x := range v.Live.Waits {
+		of := make([]Percentile, len(x.Percentiles))
+		for i := range of {
+			of[i] = base.Live.Wait(x.Stage, i)
+		}
 		if x.Stage == RoundTrip {
-			first = append(first, percentiles(x.Stage+" ", x.Percentiles)...)
+			first = append(first, percentiles(x.Stage+" ", x.Percentiles, of)...)
 			continue
 		}
-		waits = append(waits, percentiles(x.Stage+" ", x.Percentiles)...)
+		waits = append(waits, percentiles(x.Stage+" ", x.Percentiles, of)...)
 	}
 	return first, waits
+}
+
+// outweighed divides the ratios that are worse. Clients that wait for answers send more requests when these
+// come sooner. Then the host has more of them at once, and each can take longer in it. The clients see the
+// sum, so a longer time in the host at more load is no harm as long as the median round trip is shorter by
+// more.
+func outweighed(better, worse []*ratioAt) (harm, longer []*ratioAt) {
+	for _, x := range worse {
+		if x.inHost && x.moreLoad && x.change > 0 && slices.ContainsFunc(better, func(b *ratioAt) bool {
+			return b.service == x.service && b.name == RoundTrip+" P50" && x.change < -b.change
+		}) {
+			longer = append(longer, x)
+		} else {
+			harm = append(harm, x)
+		}
+	}
+	return harm, longer
 }
 
 // mostToTell is the largest number of repeats that is stated.
@@ -166,6 +209,7 @@ const shownReasons = 4
 func (r *Result) verdict(variant string, points []PointSummary, first, waits []*ratioAt, comparisons int) TrialVerdict {
 	v := TrialVerdict{Variant: variant}
 	better, worse := split2(first)
+	worse, longer := outweighed(better, worse)
 	shorter, _ := split2(waits)
 	name := func(verb string, list []*ratioAt) {
 		for i, x := range list {
@@ -188,6 +232,7 @@ func (r *Result) verdict(variant string, points []PointSummary, first, waits []*
 	}
 	name("better", better)
 	name("worse", worse)
+	name("longer at more load, and the round trip is shorter by more", longer)
 	for i, x := range shorter {
 		if i == 2 {
 			break
