@@ -161,8 +161,8 @@ func explain(err error) error {
 	// The verifier then refuses bpf_probe_read_kernel with EINVAL (LOCKDOWN_BPF_READ_KERNEL in Linux'
 	// include/linux/security.h). Without securityfs, the file is not there.
 	if b, _ := os.ReadFile("/sys/kernel/security/lockdown"); strings.Contains(string(b), "[confidentiality]") {
-		return fmt.Errorf("%w: the kernel is locked down (/sys/kernel/security/lockdown has confidentiality); waits needs "+
-			"lockdown=integrity or none", err)
+		return fmt.Errorf("%w: the kernel is locked down (/sys/kernel/security/lockdown has confidentiality); waits "+
+			"needs lockdown=integrity or none", err)
 	}
 	if errors.Is(err, os.ErrPermission) {
 		return fmt.Errorf("%w: waits needs CAP_BPF, CAP_PERFMON and CAP_NET_ADMIN", err)

@@ -103,7 +103,8 @@ func (x *ServiceReport) write(b *strings.Builder, followed time.Duration) {
 		what string
 	}{{x.Retransmits, "segments retransmitted"}, {x.Drops, "packets dropped"},
 		{x.Pipelined, "arrivals before the previous answer: they count as one with it"},
-		{x.Unpaired, "requests without an answer"}, {x.unfinished(), "requests are not in this table: their answer was not seen"}} {
+		{x.Unpaired, "requests without an answer"},
+		{x.unfinished(), "requests are not in this table: their answer was not seen"}} {
 		if f.n > 0 {
 			fmt.Fprintf(b, "  %d %s\n", f.n, f.what)
 		}
