@@ -6,10 +6,12 @@
 #ifndef SIMCARD_COMPAT_H
 #define SIMCARD_COMPAT_H
 
+#include <linux/ethtool.h>
 #include <linux/hrtimer.h>
 #include <linux/irq.h>
 #include <linux/netdevice.h>
 #include <linux/rtnetlink.h>
+#include <linux/timekeeping.h>
 #include <linux/version.h>
 
 #define SIMCARD_SINCE(major, minor)	(LINUX_VERSION_CODE >= KERNEL_VERSION(major, minor, 0))
@@ -26,6 +28,15 @@
 #define SIMCARD_HAS_QSTATS		SIMCARD_SINCE(6, 9)
 /* 6.13; netdev_lock() protects the operations of a device that has net_shaper operations. */
 #define SIMCARD_HAS_NET_SHAPER		SIMCARD_SINCE(6, 17)
+
+/* 6.6: operations for the configuration of timestamps, in place of an ioctl */
+#define SIMCARD_HAS_HWTSTAMP_OPS	SIMCARD_SINCE(6, 12)
+
+#if SIMCARD_SINCE(6, 11)
+typedef struct kernel_ethtool_ts_info simcard_ts_info;
+#else
+typedef struct ethtool_ts_info simcard_ts_info;
+#endif
 
 #if SIMCARD_HAS_QSTATS
 #include <net/netdev_queues.h>
@@ -104,6 +115,22 @@ static inline void simcard_napi_disable(struct napi_struct *napi)
 	napi_disable_locked(napi);
 #else
 	napi_disable(napi);
+#endif
+}
+
+/* Reads two of the host's clocks at the same time. */
+static inline void simcard_snapshot(struct system_device_crosststamp *cts)
+{
+	struct system_time_snapshot snap;
+
+#if SIMCARD_SINCE(7, 0)
+	ktime_get_snapshot_id(cts->clock_id, &snap);
+	cts->sys_systime = snap.systime;
+	cts->sys_monoraw = snap.monoraw;
+#else
+	ktime_get_snapshot(&snap);
+	cts->sys_realtime = snap.real;
+	cts->sys_monoraw = snap.raw;
 #endif
 }
 

@@ -342,5 +342,6 @@ struct ethtool_ops simcard_ethtool_ops = {
 	.get_strings = get_strings,
 	.get_ethtool_stats = get_ethtool_stats,
 	.get_rxnfc = simcard_get_rxnfc,
+	.get_ts_info = simcard_get_ts_info,
 	.set_rxnfc = simcard_set_rxnfc,
 };

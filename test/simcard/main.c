@@ -25,9 +25,12 @@ static int simcard_probe(struct platform_device *pdev)
 	err = simcard_irq_create(card);
 	if (err)
 		goto free;
-	err = simcard_wire_create(card, pdev->id);
+	err = simcard_clock_create(card);
 	if (err)
 		goto irq;
+	err = simcard_wire_create(card, pdev->id);
+	if (err)
+		goto clock;
 	err = simcard_netdev_create(card, pdev->id);
 	if (err)
 		goto wire;
@@ -46,6 +49,8 @@ netdev:
 	simcard_netdev_destroy(card);
 wire:
 	simcard_wire_destroy(card);
+clock:
+	simcard_clock_destroy(card);
 irq:
 	simcard_irq_destroy(card);
 free:
@@ -62,6 +67,7 @@ static void simcard_unplug(struct platform_device *pdev)
 	simcard_wire_unregister(card);
 	simcard_netdev_destroy(card);
 	simcard_wire_destroy(card);
+	simcard_clock_destroy(card);
 	simcard_irq_destroy(card);
 	simcard_free(card);
 }

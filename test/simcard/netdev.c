@@ -49,6 +49,7 @@ void simcard_receive(struct simcard *card, struct sk_buff *skb)
 		atomic64_inc(&q->rx_dropped);
 		goto drop;
 	}
+	simcard_stamp(card, skb);
 	skb_record_rx_queue(skb, n);
 	skb_queue_tail(&q->rx, skb);
 	simcard_rx_event(q);
@@ -355,6 +356,12 @@ static const struct net_device_ops simcard_ops = {
 	.ndo_set_features = simcard_set_features,
 	.ndo_setup_tc = simcard_setup_tc,
 	.ndo_set_tx_maxrate = simcard_set_tx_maxrate,
+#if SIMCARD_HAS_HWTSTAMP_OPS
+	.ndo_hwtstamp_get = simcard_hwtstamp_get,
+	.ndo_hwtstamp_set = simcard_hwtstamp_set,
+#else
+	.ndo_eth_ioctl = simcard_ioctl,
+#endif
 #if SIMCARD_HAS_NET_SHAPER
 	.net_shaper_ops = &simcard_shaper_ops,
 #endif

@@ -76,6 +76,22 @@ static bool dcb;
 module_param(dcb, bool, 0444);
 MODULE_PARM_DESC(dcb, "the driver has dcbnl, and the card trusts DSCP, then PCP");
 
+static bool clock = true;
+module_param(clock, bool, 0444);
+MODULE_PARM_DESC(clock, "the card has a clock, and can stamp received frames (default on)");
+
+static bool clock_precise;
+module_param(clock_precise, bool, 0444);
+MODULE_PARM_DESC(clock_precise, "the card reads its clock and the host's at the same time, as cards with PTM do");
+
+static long clock_offset;
+module_param(clock_offset, long, 0444);
+MODULE_PARM_DESC(clock_offset, "time by which the card's clock is ahead of CLOCK_REALTIME at the start, in ns (default 0)");
+
+static int clock_drift;
+module_param(clock_drift, int, 0444);
+MODULE_PARM_DESC(clock_drift, "how much too fast the card's clock runs, in parts per 10^9 (default 0)");
+
 bool simcard_no_shrink;
 module_param_named(no_shrink, simcard_no_shrink, bool, 0644);
 MODULE_PARM_DESC(no_shrink, "refuse to reduce channels");
@@ -173,6 +189,10 @@ int simcard_params_init(struct simcard_params *p)
 	p->htb_shares = htb_shares;
 	p->shaper = shaper;
 	p->dcb = dcb;
+	p->clock = clock;
+	p->clock_precise = clock_precise;
+	p->clock_offset = clock_offset;
+	p->clock_drift = clock_drift;
 	return 0;
 }
 

@@ -16,6 +16,7 @@
 #include <linux/if_vlan.h>
 #include <linux/netdevice.h>
 #include <linux/platform_device.h>
+#include <linux/ptp_clock_kernel.h>
 #include <linux/skbuff.h>
 #include <linux/smp.h>
 #include <linux/u64_stats_sync.h>
@@ -52,6 +53,10 @@ struct simcard_params {
 	bool htb_shares;
 	bool shaper;
 	bool dcb;
+	bool clock;
+	bool clock_precise;
+	long clock_offset;		/* ns to CLOCK_REALTIME */
+	int clock_drift;		/* ppb */
 };
 
 /* A rate limit (GCRA): a frame may be sent at time next or later. */
@@ -236,6 +241,16 @@ struct simcard {
 	struct xarray groups;		/* nodes of net-shaper, by id */
 
 	atomic64_t tx_dropped, rx_filtered;
+
+	struct ptp_clock *clock;	/* NULL: the card has none (clock.c) */
+	struct ptp_clock_info clock_info;
+	bool stamps_rx;
+
+	/* protected by clock_lock, which no code holds while it takes another lock */
+	spinlock_t clock_lock;
+	s64 clock_base;			/* the clock's time at clock_raw */
+	u64 clock_raw;			/* ns of CLOCK_MONOTONIC_RAW */
+	long clock_adj;			/* ppm, with a fraction of 16 bits */
 };
 
 /* params.c */
@@ -275,6 +290,18 @@ void simcard_irq_free(struct simcard_queue *q);
 void simcard_irq_event(struct simcard_queue *q, u32 usecs, bool now);
 void simcard_rx_event(struct simcard_queue *q);
 void simcard_tx_event(struct simcard_queue *q);
+
+/* clock.c */
+int simcard_clock_create(struct simcard *card);
+void simcard_clock_destroy(struct simcard *card);
+void simcard_stamp(struct simcard *card, struct sk_buff *skb);
+int simcard_get_ts_info(struct net_device *dev, simcard_ts_info *info);
+#if SIMCARD_HAS_HWTSTAMP_OPS
+int simcard_hwtstamp_get(struct net_device *dev, struct kernel_hwtstamp_config *config);
+int simcard_hwtstamp_set(struct net_device *dev, struct kernel_hwtstamp_config *config, struct netlink_ext_ack *extack);
+#else
+int simcard_ioctl(struct net_device *dev, struct ifreq *ifr, int cmd);
+#endif
 
 /* dcb.c */
 void simcard_dcb_init(struct simcard *card);
