@@ -361,6 +361,25 @@ func (p *Programs) SetClock() error {
 	return p.coll.Variables["real_offset"].Set(wall.Nano() - mono.Nano())
 }
 
+// A CardClock relates a card's clock and CLOCK_MONOTONIC, as a Relation of internal/kernel/phc.
+type CardClock struct{ PHC, Mono, Slope, Error, Jumps int64 }
+
+// SetCardClock gives the programs the relation by which they convert the timestamps of packets that the
+// device with this index received, or none. Without one, which is at most 0.5 s old, timestamps are not used.
+func (p *Programs) SetCardClock(device int, c *CardClock) error {
+	clocks := p.coll.Maps["wait_card_clocks"]
+	if c == nil {
+		if err := clocks.Delete(uint32(device)); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+			return fmt.Errorf("the card's clock: %w", err)
+		}
+		return nil
+	}
+	if err := errors.Join(clocks.Put(uint32(device), c), p.coll.Variables["card_clocks"].Set(uint32(1))); err != nil {
+		return fmt.Errorf("the card's clock: %w", err)
+	}
+	return nil
+}
+
 // SetSlow sets, by service and stage, the wait in ns above which a request gives a Sample; 0: none.
 func (p *Programs) SetSlow(limits [][Stages]uint64) error {
 	var slow [MaxServices][Stages]uint64
@@ -375,7 +394,7 @@ func (p *Programs) SetSlow(limits [][Stages]uint64) error {
 }
 
 // Counts are the counters of a service.
-type Counts struct{ Seen, Requests, Pipelined, Unpaired, Retransmits, Drops, Lost uint64 }
+type Counts struct{ Seen, Requests, Stamped, Pipelined, Unpaired, Retransmits, Drops, Lost uint64 }
 
 // A Reading is what the programs have counted of a service since Open.
 type Reading struct {
@@ -430,6 +449,7 @@ func (c *Counts) Unfinished() uint64 { return c.Seen - min(c.Seen, c.Requests+c.
 func (c *Counts) add(d Counts) {
 	c.Seen += d.Seen
 	c.Requests += d.Requests
+	c.Stamped += d.Stamped
 	c.Pipelined += d.Pipelined
 	c.Unpaired += d.Unpaired
 	c.Retransmits += d.Retransmits

@@ -16,6 +16,7 @@ import (
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
+	waitMapWaitCardClocks          = "wait_card_clocks"
 	waitMapWaitConns               = "wait_conns"
 	waitMapWaitCounts              = "wait_counts"
 	waitMapWaitCpus                = "wait_cpus"
@@ -51,6 +52,7 @@ const (
 	waitProgWaitXdpCpumapKthread   = "wait_xdp_cpumap_kthread"
 	waitVarAccepting               = "accepting"
 	waitVarArrivals                = "arrivals"
+	waitVarCardClocks              = "card_clocks"
 	waitVarDepartures              = "departures"
 	waitVarDevice                  = "device"
 	waitVarDeviceNetns             = "device_netns"
@@ -140,15 +142,16 @@ type waitProgramSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type waitMapSpecs struct {
-	WaitConns    *ebpf.MapSpec `ebpf:"wait_conns"`
-	WaitCounts   *ebpf.MapSpec `ebpf:"wait_counts"`
-	WaitCpus     *ebpf.MapSpec `ebpf:"wait_cpus"`
-	WaitRan      *ebpf.MapSpec `ebpf:"wait_ran"`
-	WaitReaders  *ebpf.MapSpec `ebpf:"wait_readers"`
-	WaitReceived *ebpf.MapSpec `ebpf:"wait_received"`
-	WaitSamples  *ebpf.MapSpec `ebpf:"wait_samples"`
-	WaitServices *ebpf.MapSpec `ebpf:"wait_services"`
-	WaitTimes    *ebpf.MapSpec `ebpf:"wait_times"`
+	WaitCardClocks *ebpf.MapSpec `ebpf:"wait_card_clocks"`
+	WaitConns      *ebpf.MapSpec `ebpf:"wait_conns"`
+	WaitCounts     *ebpf.MapSpec `ebpf:"wait_counts"`
+	WaitCpus       *ebpf.MapSpec `ebpf:"wait_cpus"`
+	WaitRan        *ebpf.MapSpec `ebpf:"wait_ran"`
+	WaitReaders    *ebpf.MapSpec `ebpf:"wait_readers"`
+	WaitReceived   *ebpf.MapSpec `ebpf:"wait_received"`
+	WaitSamples    *ebpf.MapSpec `ebpf:"wait_samples"`
+	WaitServices   *ebpf.MapSpec `ebpf:"wait_services"`
+	WaitTimes      *ebpf.MapSpec `ebpf:"wait_times"`
 }
 
 // waitVariableSpecs contains global variables before they are loaded into the kernel.
@@ -157,6 +160,7 @@ type waitMapSpecs struct {
 type waitVariableSpecs struct {
 	Accepting   *ebpf.VariableSpec `ebpf:"accepting"`
 	Arrivals    *ebpf.VariableSpec `ebpf:"arrivals"`
+	CardClocks  *ebpf.VariableSpec `ebpf:"card_clocks"`
 	Departures  *ebpf.VariableSpec `ebpf:"departures"`
 	Device      *ebpf.VariableSpec `ebpf:"device"`
 	DeviceNetns *ebpf.VariableSpec `ebpf:"device_netns"`
@@ -194,19 +198,21 @@ func (o *waitObjects) Close() error {
 //
 // It can be passed to loadWaitObjects or ebpf.CollectionSpec.LoadAndAssign.
 type waitMaps struct {
-	WaitConns    *ebpf.Map `ebpf:"wait_conns"`
-	WaitCounts   *ebpf.Map `ebpf:"wait_counts"`
-	WaitCpus     *ebpf.Map `ebpf:"wait_cpus"`
-	WaitRan      *ebpf.Map `ebpf:"wait_ran"`
-	WaitReaders  *ebpf.Map `ebpf:"wait_readers"`
-	WaitReceived *ebpf.Map `ebpf:"wait_received"`
-	WaitSamples  *ebpf.Map `ebpf:"wait_samples"`
-	WaitServices *ebpf.Map `ebpf:"wait_services"`
-	WaitTimes    *ebpf.Map `ebpf:"wait_times"`
+	WaitCardClocks *ebpf.Map `ebpf:"wait_card_clocks"`
+	WaitConns      *ebpf.Map `ebpf:"wait_conns"`
+	WaitCounts     *ebpf.Map `ebpf:"wait_counts"`
+	WaitCpus       *ebpf.Map `ebpf:"wait_cpus"`
+	WaitRan        *ebpf.Map `ebpf:"wait_ran"`
+	WaitReaders    *ebpf.Map `ebpf:"wait_readers"`
+	WaitReceived   *ebpf.Map `ebpf:"wait_received"`
+	WaitSamples    *ebpf.Map `ebpf:"wait_samples"`
+	WaitServices   *ebpf.Map `ebpf:"wait_services"`
+	WaitTimes      *ebpf.Map `ebpf:"wait_times"`
 }
 
 func (m *waitMaps) Close() error {
 	return _WaitClose(
+		m.WaitCardClocks,
 		m.WaitConns,
 		m.WaitCounts,
 		m.WaitCpus,
@@ -225,6 +231,7 @@ func (m *waitMaps) Close() error {
 type waitVariables struct {
 	Accepting   *ebpf.Variable `ebpf:"accepting"`
 	Arrivals    *ebpf.Variable `ebpf:"arrivals"`
+	CardClocks  *ebpf.Variable `ebpf:"card_clocks"`
 	Departures  *ebpf.Variable `ebpf:"departures"`
 	Device      *ebpf.Variable `ebpf:"device"`
 	DeviceNetns *ebpf.Variable `ebpf:"device_netns"`

@@ -152,6 +152,30 @@ func TestPairs(t *testing.T) {
 	}
 }
 
+// TestNoTimestamps: requests of a device that stamps nothing are followed, also with a relation of a
+// clock. test/simcard/lanes has a card that stamps.
+func TestNoTimestamps(t *testing.T) {
+	p := open(t, Options{Services: []Service{{Protocol: tcp}}})
+	lo, err := net.InterfaceByName("lo")
+	must.Do(t, err)
+	var now unix.Timespec
+	must.Do(t, unix.ClockGettime(unix.CLOCK_MONOTONIC, &now))
+	must.Do(t, p.SetCardClock(lo.Index, &CardClock{Mono: now.Nano(), PHC: 1}))
+	client, server := connect(t)
+	for range 3 {
+		write(t, client, 64)
+		read(t, server, 64)
+		write(t, server, 64)
+		read(t, client, 64)
+	}
+	if r := until(t, p, 0, 3); r.Stamped != 0 || count(r.Times[0]) != 3 {
+		t.Errorf("%d stamped, %d times at the card", r.Stamped, count(r.Times[0]))
+	}
+	for range 2 { // the second time, there is none
+		must.Do(t, p.SetCardClock(lo.Index, nil))
+	}
+}
+
 // TestDatagrams: a request and the answer to the same peer are a pair, also of a connected socket and
 // over IPv6.
 func TestDatagrams(t *testing.T) {

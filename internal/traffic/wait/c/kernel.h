@@ -75,6 +75,15 @@ struct tcp_skb_cb {
 	__u32 end_seq;
 };
 
+struct skb_shared_hwtstamps {
+	__s64 hwtstamp;
+};
+
+struct skb_shared_info {
+	__u8 tx_flags;
+	struct skb_shared_hwtstamps hwtstamps;
+};
+
 struct sk_buff {
 	struct net_device *dev;
 	struct sock *sk;
@@ -87,6 +96,7 @@ struct sk_buff {
 	__u16 transport_header;
 	__u16 network_header;
 	unsigned int napi_id;
+	unsigned int end;
 	unsigned char *head;
 	unsigned char *data;
 };

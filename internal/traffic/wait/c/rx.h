@@ -185,8 +185,7 @@ int BPF_PROG(wait_xdp_cpumap_kthread, int map, unsigned int n)
 	return 0;
 }
 
-/* When the packet was at the card, as early as it is known. The card's own timestamp is not
- * used: it is of another clock. */
+/* When the packet was at the card, as early as it is known without the card's own timestamp. */
 static __always_inline __u64 at_card(struct sk_buff *skb, struct cpu *cpu, __u64 now)
 {
 	__u64 at = 0, stamp;
@@ -235,7 +234,10 @@ int BPF_PROG(wait_netif_receive_skb, struct sk_buff *skb)
 
 		if (!on_device(skb->dev))
 			goto out;
-		a->card = at_card(skb, cpu, now);
+		a->card = card_stamp(skb, cpu, netns, now);
+		a->stamped = a->card != 0;
+		if (!a->stamped)
+			a->card = at_card(skb, cpu, now);
 		a->stack = now;
 		a->seq = h.seq;
 		a->epoch = epoch;

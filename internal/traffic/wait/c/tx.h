@@ -90,6 +90,8 @@ static __always_inline void finish(struct request *r, __u64 now)
 	record(s, SOCKET_TO_CARD, r->write, now);
 	record(s, HOST, r->card, now);
 	count(s, requests);
+	if (r->stamped)
+		count(s, stamped);
 }
 
 SEC("tp_btf/net_dev_start_xmit")

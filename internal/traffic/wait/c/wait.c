@@ -7,6 +7,7 @@
 #include "front.h"
 #include "tcp.h"
 #include "udp.h"
+#include "stamp.h"
 #include "rx.h"
 #include "tx.h"
 

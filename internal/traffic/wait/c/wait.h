@@ -30,6 +30,7 @@ struct request {
 	__u8	service;
 	__u8	state;
 	__u16	cpu;		/* on which the stack had the packet */
+	__u8	stamped;	/* card is the card's own timestamp */
 };
 
 enum state { IDLE, ARRIVED, READ, WRITTEN };
@@ -44,7 +45,7 @@ struct conn {
 
 /* Counters of a service, for each processor. */
 struct counts {
-	__u64	seen, requests, pipelined, unpaired, retransmits, drops, lost;
+	__u64	seen, requests, stamped, pipelined, unpaired, retransmits, drops, lost;
 };
 
 /* A packet of a service on its way from the card to its socket. */
@@ -53,6 +54,7 @@ struct arrival {
 	__u32	seq;
 	__u32	epoch;
 	__u16	cpu;
+	__u8	stamped;
 };
 
 /* An answer on its way to the card. */
@@ -99,6 +101,10 @@ struct cpu {
 	__u64	thread;		/* the cpumap's thread here, as bpf_get_current_pid_tgid */
 	__u64	key;		/* of its queue */
 	__u64	taken;		/* what it took last was in the queue since then */
+	struct {
+		__u32	napi, jumps;
+		__s64	last;	/* the card's timestamp of its last packet */
+	} stamps[16];
 	__u32	epoch;
 	__u32	dgram;		/* index of the datagram that is in the stack, plus 1 */
 };
@@ -318,6 +324,7 @@ static __always_inline void begin(struct request *r, const struct arrival *a, __
 	r->sock = sock;
 	r->read = r->write = r->queue = 0;
 	r->cpu = a->cpu;
+	r->stamped = a->stamped;
 	r->service = service;
 	r->epoch = epoch;
 	r->state = ARRIVED;
