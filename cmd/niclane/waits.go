@@ -36,13 +36,14 @@ what was in front of the slow ones, and says whether a lane shortens the longest
 A request begins with the first data after the previous answer, and ends with the first
 data that the service writes after it took the request. The parts are:
 
-  card-to-stack    from the card's interrupt to the packet in the network stack
+  card-to-stack    from the card's timestamp, or else its interrupt, to the packet in
+                   the network stack
   stack-to-socket  to the readable socket
   socket-to-app    to the read that takes the request
   app              to the write of the answer: the service's own time
   socket-to-card   to the packet with the driver
   card             to the transmit completion; it is no part of the sum
-  host             the whole, from the interrupt to the driver
+  host             the whole, from the card or its interrupt to the driver
 
 Without options it measures all services that other hosts reach. With DEV, requests come
 and answers leave by that device. A service in a container or pod with a network of its

@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/niclane/niclane/internal/kernel/cgroup"
+	"github.com/niclane/niclane/internal/kernel/phc"
 	"github.com/niclane/niclane/internal/traffic/wait"
 )
 
@@ -56,6 +57,7 @@ type Collector struct {
 	names   map[int]string // devices by index, as they were at Open
 	began   time.Time
 	missing map[Stage]string
+	clocks  *cardClocks
 	stop    context.CancelFunc
 	done    sync.WaitGroup
 
@@ -81,8 +83,12 @@ func Open(ctx context.Context, o Options) (*Collector, error) {
 	if err != nil {
 		return nil, err
 	}
+	cards := map[int]string{}
 	for _, d := range devices {
 		c.names[d.Index] = d.Name
+		if (o.Device == "" || d.Name == o.Device) && isCard(d.Name) {
+			cards[d.Index] = d.Name
+		}
 		if d.Name == o.Device {
 			w.Device = d.Index
 		}
@@ -99,20 +105,32 @@ func Open(ctx context.Context, o Options) (*Collector, error) {
 	}
 	w.CgroupRoot = cgroup.Parse(string(groups)).V2
 	w.Completions = o.Device == "" || isCard(o.Device)
+	c.clocks = openCardClocks(cards, phc.Look)
 	if c.p, err = wait.Open(w); err != nil {
+		c.clocks.close()
 		return nil, explain(err)
 	}
-	err = c.p.Attach()
+	err = errors.Join(c.clocks.give(c.p), c.p.Attach())
 	if err == nil && c.meter.pace.threads > 0 {
 		err = c.p.Threads(true)
 	}
 	if err != nil {
+		c.clocks.close()
 		return nil, explain(errors.Join(err, c.p.Close()))
 	}
 	c.missing = missing(c.p.Has, w.CgroupRoot, w.Completions, o)
 	ctx, c.stop = context.WithCancel(ctx)
 	c.done.Go(func() { c.collect(ctx) })
 	c.done.Go(func() { c.watch(ctx) })
+	p := c.p
+	c.done.Go(func() {
+		defer c.clocks.close()
+		if err := c.clocks.follow(ctx, p); err != nil {
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			c.fail(err)
+		}
+	})
 	context.AfterFunc(ctx, func() { c.detach() })
 	return c, nil
 }
@@ -227,11 +245,11 @@ func (c *Collector) Snapshot() (Snapshot, error) {
 	lost += misses
 	now := time.Now()
 	s := Snapshot{At: now, Duration: now.Sub(c.began), Followed: c.meter.following(now),
-		SampleRate: c.meter.pace.follow, Missing: c.missing, Lost: lost, Cost: c.meter.cost()}
+		SampleRate: c.meter.pace.follow, Missing: c.missing, Notes: c.clocks.report(), Lost: lost, Cost: c.meter.cost()}
 	var cpu time.Duration
 	for i, r := range readings {
-		x := Service{Target: c.opts.Targets[i], Requests: r.Requests, Seen: r.Seen, Retransmits: r.Retransmits,
-			Drops: r.Drops, Pipelined: r.Pipelined, Unpaired: r.Unpaired,
+		x := Service{Target: c.opts.Targets[i], Requests: r.Requests, Seen: r.Seen, Stamped: r.Stamped,
+			Retransmits: r.Retransmits, Drops: r.Drops, Pipelined: r.Pipelined, Unpaired: r.Unpaired,
 			Unfinished: r.Unfinished()}
 		x.CPU, x.Processes = c.meter.service(i)
 		for st := range Stages {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package waits measures where requests to this host's services spend their time inside the host,
-// from live traffic: a distribution for each wait between the card's interrupt and the transmit
+// from live traffic: a distribution for each wait between the card and the transmit
 // completion, and what was in front of the slow ones. It needs no change of the service and no
 // generator. Programs of eBPF are attached while a Collector is open, and end with the process
 // (internal/traffic/wait).

@@ -34,6 +34,7 @@ type ServiceReport struct {
 	Target
 	Processes []int  `json:"processes"` // that took requests and still run
 	Requests  uint64 `json:"requests"`  // followed up to the driver
+	Stamped   uint64 `json:"stamped"`   // of Requests: card-to-stack begins at the card's timestamp
 	// Seen counts requests that were followed from their first data on. Pipelined counts data that
 	// arrived before the answer to the previous request. Unpaired counts UDP requests without an answer.
 	Seen      uint64 `json:"seen"`
@@ -64,15 +65,16 @@ func (s Snapshot) Report(device string, notes ...string) Report {
 	r := Report{Schema: Schema, Device: device, At: s.At, Duration: s.Duration, Followed: s.Followed,
 		SampleRate: s.SampleRate, Cost: s.Cost,
 		Lost: s.Lost, Notes: notes}
+	r.Notes = append(r.Notes, s.Notes...)
 	for st := range Stages {
 		if why := s.Missing[st]; why != "" {
 			r.Notes = append(r.Notes, fmt.Sprintf("%s: %s", st, why))
 		}
 	}
 	for _, x := range s.Services {
-		y := ServiceReport{Target: x.Target, Processes: x.Processes, Requests: x.Requests, Seen: x.Seen,
-			Pipelined: x.Pipelined, Unpaired: x.Unpaired, Retransmits: x.Retransmits, Drops: x.Drops, CPU: x.CPU,
-			Unfinished: x.Unfinished, Verdict: x.Verdict()}
+		y := ServiceReport{Target: x.Target, Processes: x.Processes, Requests: x.Requests, Stamped: x.Stamped,
+			Seen: x.Seen, Pipelined: x.Pipelined, Unpaired: x.Unpaired, Retransmits: x.Retransmits, Drops: x.Drops,
+			CPU: x.CPU, Unfinished: x.Unfinished, Verdict: x.Verdict()}
 		for st := range Stages {
 			if x.Waits[st].Count() == 0 && st != Host {
 				continue

@@ -22,6 +22,8 @@ type Snapshot struct {
 	Cost       Cost    `json:"cost"`
 	// Missing has the stages that cannot be measured here, with the reason.
 	Missing map[Stage]string `json:"missing,omitempty"`
+	// Notes say how well the stages are measured here.
+	Notes []string `json:"notes,omitempty"`
 }
 
 // Cost is the collector's own use of processors.
@@ -42,6 +44,8 @@ type Service struct {
 	// answer to the driver; Seen those whose first data was seen.
 	Requests uint64 `json:"requests"`
 	Seen     uint64 `json:"seen"`
+	// Stamped counts those of Requests whose CardToStack begins at the card's own timestamp.
+	Stamped uint64 `json:"stamped"`
 	// Waits are the distributions, by stage. A stage in Missing is empty. The histogram of stage App
 	// is the service's own time, that of stage Host the whole time in this host.
 	Waits [Stages]*Histogram `json:"waits"`
@@ -103,6 +107,7 @@ func (s Snapshot) Sub(earlier Snapshot) Snapshot {
 func (x Service) sub(y Service) Service {
 	x.Requests -= min(x.Requests, y.Requests)
 	x.Seen -= min(x.Seen, y.Seen)
+	x.Stamped -= min(x.Stamped, y.Stamped)
 	x.Retransmits -= min(x.Retransmits, y.Retransmits)
 	x.Drops -= min(x.Drops, y.Drops)
 	x.Pipelined -= min(x.Pipelined, y.Pipelined)

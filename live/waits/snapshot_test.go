@@ -71,7 +71,8 @@ func TestSub(t *testing.T) {
 	snapshot := func(n int, names ...string) Snapshot {
 		s := Snapshot{Duration: time.Duration(n) * time.Second, Lost: uint64(n), Cost: Cost{CPU: time.Duration(n), Runs: uint64(n)}}
 		for _, name := range names {
-			x := Service{Target: Target{Name: name}, Requests: uint64(n), Unfinished: uint64(n), CPU: time.Duration(n * 10)}
+			x := Service{Target: Target{Name: name}, Requests: uint64(n), Stamped: uint64(n), Unfinished: uint64(n),
+				CPU: time.Duration(n * 10)}
 			x.Waits[App] = &Histogram{}
 			for i := range n {
 				x.Waits[App].Record(int64(i))
@@ -84,8 +85,9 @@ func TestSub(t *testing.T) {
 	if d.Duration != 3*time.Second || d.Lost != 3 || d.Cost.CPU != 3 || d.Cost.Runs != 3 {
 		t.Errorf("%+v", d)
 	}
-	if a, b := d.Services[0], d.Services[1]; a.Requests != 5 || a.Waits[App].Count() != 5 || b.Requests != 3 ||
-		b.Waits[App].Count() != 3 || b.Waits[App].ValueAt(0) != 2 || b.CPU != 30 || b.Unfinished != 3 {
+	if a, b := d.Services[0], d.Services[1]; a.Requests != 5 || a.Stamped != 5 || b.Stamped != 3 ||
+		a.Waits[App].Count() != 5 || b.Requests != 3 || b.Waits[App].Count() != 3 || b.Waits[App].ValueAt(0) != 2 ||
+		b.CPU != 30 || b.Unfinished != 3 {
 		t.Errorf("a %+v, b %+v", a, b)
 	}
 	if want := 3.0 / 80; d.Cost.Share != want {

@@ -13,10 +13,12 @@ type Stage int
 // The stages. Each begins where the one before it ends, so the waits of a request from CardToStack
 // to SocketToCard add up to Host.
 const (
-	// CardToStack: from the card's interrupt, or from the backlog of netif_rx or RPS, to the packet in
-	// netif_receive_skb: the turn of the softirq or of the NAPI's thread, and polls before the packet's.
-	// It is an upper bound: the packet may have come after the interrupt. Behind native XDP with a
-	// cpumap, it begins where XDP puts the packet into the cpumap's queue.
+	// CardToStack: from the card to the packet in netif_receive_skb. It begins at the card's own
+	// timestamp where the card gives one (Service.Stamped): moderation, the turn of the softirq or of the
+	// NAPI's thread, and polls before the packet's. Else it begins at the interrupt, or in the backlog of
+	// netif_rx or RPS. Then it is an upper bound without the moderation: the packet may have come after
+	// the interrupt. Behind native XDP with a cpumap, it begins where XDP puts the packet into the
+	// cpumap's queue.
 	CardToStack Stage = iota
 	// StackToSocket: to the data in the socket, which is readable from then on.
 	StackToSocket

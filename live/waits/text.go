@@ -89,6 +89,10 @@ func (x *ServiceReport) write(b *strings.Builder, followed time.Duration) {
 	for i, line := range strings.Split(strings.TrimRight(table.String(), "\n"), "\n") {
 		b.WriteString(strings.TrimRight("  "+line+"  "+x.bar(i-1, longest), " ") + "\n")
 	}
+	if x.Stamped > 0 {
+		fmt.Fprintf(b, "  card-to-stack begins at the card's timestamp for %s %% of the requests\n",
+			three(float64(x.Stamped)/float64(x.Requests)*100))
+	}
 	for _, w := range x.Waits {
 		for i, c := range w.Culprits {
 			if i == 3 || c.Share < 0.1 {
