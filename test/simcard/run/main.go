@@ -255,6 +255,7 @@ func (g *guest) boot(ctx context.Context, tests string) error {
 		"2G",
 		"-a", "nokaslr", "-a", "mitigations=off", "-a", "random.trust_cpu=on",
 		"--rwdir", g.top, "--show-boot-console", "--script-sh", script, "--qemu-opts",
+		"-accel", "tcg,thread=single", // test/matrix/host.go says why
 		"-fsdev", "local,id=root,path=/,security_model=none,readonly=on,multidevs=remap",
 		"-device", "virtio-9p-pci,fsdev=root,mount_tag="+rootTag)
 	cmd.Stdout, cmd.Stderr = console, console
