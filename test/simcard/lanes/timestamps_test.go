@@ -3,7 +3,6 @@
 package lanes
 
 import (
-	"io"
 	"net"
 	"strings"
 	"testing"
@@ -15,54 +14,6 @@ import (
 	"github.com/niclane/niclane/live/waits"
 	"github.com/niclane/niclane/test/simcard/bed"
 )
-
-const waitsPort = 7100
-
-// echo serves a port of the card and returns a connection to it from the other end of the wire.
-func echo(t *testing.T) net.Conn {
-	t.Helper()
-	l, err := net.ListenTCP("tcp", &net.TCPAddr{IP: bed.CardAddr.AsSlice(), Port: waitsPort})
-	must.Do(t, err)
-	defer l.Close()
-	var c net.Conn
-	bed.Behind(t, func() { c, err = net.Dial("tcp", l.Addr().String()) })
-	must.Do(t, err)
-	s, err := l.Accept()
-	must.Do(t, err)
-	go io.Copy(s, s)
-	t.Cleanup(func() { c.Close(); s.Close() })
-	return c
-}
-
-// ask sends requests, one after the other. It leaves a pause, because the client's acknowledgement
-// starts the moderation's timer, and the next request would find a part of it. It returns the longest
-// time until an answer.
-func ask(t *testing.T, c net.Conn, n int) (longest time.Duration) {
-	t.Helper()
-	b := make([]byte, 64)
-	pause := time.NewTicker(10 * time.Millisecond)
-	defer pause.Stop()
-	for range n {
-		<-pause.C
-		began := time.Now()
-		must.Do(t, c.SetDeadline(time.Now().Add(20*time.Second)))
-		_, err := c.Write(b)
-		must.Do(t, err)
-		_, err = io.ReadFull(c, b)
-		must.Do(t, err)
-		longest = max(longest, time.Since(began))
-	}
-	return longest
-}
-
-func openWaits(t *testing.T) *waits.Collector {
-	t.Helper()
-	c, err := waits.Open(t.Context(), waits.Options{Device: bed.Dev, FixedRate: true, Targets: []waits.Target{
-		{Name: "echo", Protocol: "tcp", Ports: []uint16{waitsPort}}}})
-	must.Do(t, err)
-	t.Cleanup(func() { must.Do(t, c.Close()) })
-	return c
-}
 
 // stamped sends requests until one more begins at the card's timestamp: waits knows the card's clock.
 func stamped(t *testing.T, c *waits.Collector, client net.Conn) {
@@ -92,7 +43,7 @@ func seen(t *testing.T, c *waits.Collector, before waits.Snapshot, n uint64) (s 
 // TestCardTimestamps: card-to-stack has the moderation if the card stamps packets, by a clock that has
 // another time and drifts, and does not have it otherwise. A clock that jumps gives no wrong times.
 func TestCardTimestamps(t *testing.T) {
-	const moderation, n = int64(2 * time.Millisecond), 300
+	const moderation, n = int64(2 * time.Millisecond), 100
 	for name, precise := range map[string]string{"precise": "1", "sampled": "0"} {
 		t.Run(name, func(t *testing.T) {
 			bed.Plug(t, "queues=1", "channels=1", "clock_offset=-7000000000123", "clock_drift=100000", "clock_precise="+precise)

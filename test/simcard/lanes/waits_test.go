@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"net/netip"
 	"testing"
 	"time"
 
@@ -20,44 +19,14 @@ import (
 // too, so that an acknowledgement does not complete an answer earlier.
 func TestCompletions(t *testing.T) {
 	bed.Plug(t, "queues=1", "channels=1")
-	at := netip.AddrPortFrom(bed.CardAddr, 6379)
-	l, err := net.Listen("tcp", at.String())
-	must.Do(t, err)
-	t.Cleanup(func() { l.Close() })
-	go func() {
-		for {
-			c, err := l.Accept()
-			if err != nil {
-				return
-			}
-			go func() {
-				defer c.Close()
-				_, _ = io.Copy(c, c)
-			}()
-		}
-	}()
-	w, err := waits.Open(t.Context(), waits.Options{Device: bed.Dev, FixedRate: true,
-		Targets: []waits.Target{{Name: "echo", Protocol: "tcp", Ports: []uint16{at.Port()}}}})
-	must.Do(t, err)
-	t.Cleanup(func() { must.Do(t, w.Close()) })
+	c := echo(t)
+	w := openWaits(t)
 	const n = 20
 	p50 := func(moderation time.Duration) (x waits.Service) {
 		bed.Sh(t, fmt.Sprintf("ethtool -C sim0 rx-usecs %[1]d tx-usecs %[1]d", moderation.Microseconds()))
 		before, err := w.Snapshot()
 		must.Do(t, err)
-		bed.Behind(t, func() {
-			c, err := net.Dial("tcp", at.String())
-			must.Do(t, err)
-			defer c.Close()
-			must.Do(t, c.SetDeadline(time.Now().Add(time.Minute)))
-			b := make([]byte, 64)
-			for range n {
-				_, err := c.Write(b)
-				must.Do(t, err)
-				_, err = io.ReadFull(c, b)
-				must.Do(t, err)
-			}
-		})
+		ask(t, c, n)
 		bed.Until(t, "the completions", func() bool {
 			s, err := w.Snapshot()
 			must.Do(t, err)
@@ -79,4 +48,52 @@ func TestCompletions(t *testing.T) {
 	if got := time.Duration(x.Waits[waits.Host].ValueAt(50)); got > late/2 {
 		t.Errorf("completions %v late: P50 of host is %v, want less than half: it is no part of it", late, got)
 	}
+}
+
+const waitsPort = 7100
+
+// echo serves a port of the card and returns a connection to it from the other end of the wire.
+func echo(t *testing.T) net.Conn {
+	t.Helper()
+	l, err := net.ListenTCP("tcp", &net.TCPAddr{IP: bed.CardAddr.AsSlice(), Port: waitsPort})
+	must.Do(t, err)
+	defer l.Close()
+	var c net.Conn
+	bed.Behind(t, func() { c, err = net.Dial("tcp", l.Addr().String()) })
+	must.Do(t, err)
+	s, err := l.Accept()
+	must.Do(t, err)
+	go io.Copy(s, s)
+	t.Cleanup(func() { c.Close(); s.Close() })
+	return c
+}
+
+// ask sends requests, one after the other. It leaves a pause, because the client's acknowledgement
+// starts the moderation's timer, and the next request would find a part of it. It returns the longest
+// time until an answer.
+func ask(t *testing.T, c net.Conn, n int) (longest time.Duration) {
+	t.Helper()
+	b := make([]byte, 64)
+	pause := time.NewTicker(10 * time.Millisecond)
+	defer pause.Stop()
+	for range n {
+		<-pause.C
+		began := time.Now()
+		must.Do(t, c.SetDeadline(time.Now().Add(20*time.Second)))
+		_, err := c.Write(b)
+		must.Do(t, err)
+		_, err = io.ReadFull(c, b)
+		must.Do(t, err)
+		longest = max(longest, time.Since(began))
+	}
+	return longest
+}
+
+func openWaits(t *testing.T) *waits.Collector {
+	t.Helper()
+	c, err := waits.Open(t.Context(), waits.Options{Device: bed.Dev, FixedRate: true, Targets: []waits.Target{
+		{Name: "echo", Protocol: "tcp", Ports: []uint16{waitsPort}}}})
+	must.Do(t, err)
+	t.Cleanup(func() { must.Do(t, c.Close()) })
+	return c
 }
