@@ -147,8 +147,8 @@ func (k *cardClocks) report() []string {
 	notes := slices.Clone(k.notes)
 	for _, c := range k.clocks {
 		if n := c.jumps.Load(); n > 0 {
-			notes = append(notes, fmt.Sprintf("the clock of %s jumped or changed its rate %d times: its timestamps were "+
-				"not used after it, and up to %s before it was seen card-to-stack may be wrong by it",
+			notes = append(notes, fmt.Sprintf("the clock of %s jumped or changed its rate %d times: its timestamps "+
+				"were not used after it, and up to %s before it was seen card-to-stack may be wrong by it",
 				strings.Join(slices.Sorted(maps.Values(c.devices)), ", "), n, phc.Interval.Round(time.Millisecond)))
 		}
 	}
