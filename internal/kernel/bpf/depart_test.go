@@ -221,6 +221,9 @@ func TestDeparts(t *testing.T) {
 		{"what a member sends by rank is deducted from its guarantee", []int{1, 7}, []device.FilterShare{
 			{Rank: 7, Fair: device.FairFlows, Guarantee: slowLink / 4, Part: slowLink / 1e4}, aShare(1, 1, 0, 0)},
 			join(several(0, 1, 3), several(1, 1, 1), several(0, 1, 1)), []int{0, 0, 2, 0, 4}},
+		{"a new flow's clock gives the guarantee no time since boot, and back", []int{1, 7}, []device.FilterShare{
+			{Rank: 7, Fair: device.FairFlows, Guarantee: slowLink / 8, Part: slowLink / 2, Flow: slowLink / 1000},
+			aShare(1, 1, 0, 0)}, several(0, 1, 6), []int{0, 0, 2, 3, 4, 5}},
 		{"without a share, at once", []int{7}, []device.FilterShare{bulk},
 			join(several(0, 1, 2), several(5, 1, 1)), []int{0, 1, 2}},
 	} {

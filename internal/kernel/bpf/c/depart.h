@@ -432,7 +432,8 @@ __noinline int niclane_depart(struct __sk_buff *skb, __u32 row, const struct flo
 	}
 	/* Times can go back: another processor took from a clock first, or earlier ranks begin to wait. */
 	last = flow ? flow->last : own->last;
-	at = later(at, last);
+	/* It leaves now if its time has passed: else charge() would give other clocks that time again. */
+	at = later(later(at, last), now);
 	if (share->ceiling.rate)
 		at = later(at, own->ceiling);
 	if (at > now + link->mark / 4) {	/* the least that limit_of returns: the horizon is longer */
