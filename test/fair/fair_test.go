@@ -9,6 +9,7 @@ import (
 	"errors"
 	"net"
 	"os"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -26,7 +27,7 @@ const lanes = `
 version: 1
 globals:
   dev: v0
-  link-rate: RATE
+  link-rate: RATEmbit
   force: {queue-set: shared}
 lanes:
   web: {mode: shared, rank: 1, queues: 2, guarantee: 20%, protocol: udp, ports: [80, 81]}
@@ -50,9 +51,9 @@ func TestSparseFlow(t *testing.T) {
 		t.Run(lane.name, func(t *testing.T) {
 			vethtest.Run(t, 4, func(t *testing.T) {
 				vethtest.OwnMounts(t)
-				applyAt(t, "2mbit", device.CapFQCodel)
+				applyAt(t, 2, device.CapFQCodel)
 				w := openWire(t)
-				waiting := w.fill(t, func(int) vethtest.Datagram { return datagram(2, lane.bulk, 4000) })
+				waiting := w.fill(t, 2, 1, func(int) vethtest.Datagram { return datagram(2, lane.bulk, 4000) })
 				w.transmit(t, 1, func(int) vethtest.Datagram { return datagram(2, lane.sparse, 4000) })
 				ahead := w.before(t, 1, func(d vethtest.Datagram) bool { return d.From == lane.sparse })
 				if ahead > waiting*3/4 {
@@ -70,9 +71,10 @@ func TestAddresses(t *testing.T) {
 	vethtest.NeedRoot(t)
 	vethtest.Run(t, 4, func(t *testing.T) {
 		vethtest.OwnMounts(t)
-		applyAt(t, "10mbit", device.CapCake)
+		applyAt(t, 10, device.CapCake)
 		w := openWire(t)
-		waiting := w.fill(t, func(i int) vethtest.Datagram { return datagram(2, 80, uint16(5000+i%20)) })
+		const flows = 20
+		waiting := w.fill(t, 10, flows, func(i int) vethtest.Datagram { return datagram(2, 80, uint16(5000+i%flows)) })
 		w.transmit(t, 20, func(int) vethtest.Datagram { return datagram(3, 80, 4000) })
 		// Before the tenth frame of the second member, about ten frames of the first may leave. If flows
 		// were equal, not members, ten frames of each of the twenty flows would leave: all of them.
@@ -82,9 +84,9 @@ func TestAddresses(t *testing.T) {
 	})
 }
 
-// applyAt makes the lanes on a link of the given rate. It skips the test if the kernel lacks the qdisc
+// applyAt makes the lanes on a link of so many Mbit/s. It skips the test if the kernel lacks the qdisc
 // with the capability fair, which divides a lane fairly.
-func applyAt(t *testing.T, rate string, fair device.Capability) {
+func applyAt(t *testing.T, rate int, fair device.Capability) {
 	t.Helper()
 	st := lanetest.Observe(t, vethtest.Dev)
 	if can := st.Capabilities.Find(fair); can.Answer != device.Yes {
@@ -93,7 +95,7 @@ func applyAt(t *testing.T, rate string, fair device.Capability) {
 	k, err := apply.NewKernel("")
 	must.Do(t, err)
 	t.Cleanup(func() { k.Close() })
-	lanetest.Apply(t, k, strings.Replace(lanes, "RATE", rate, 1), st)
+	lanetest.Apply(t, k, strings.Replace(lanes, "RATE", strconv.Itoa(rate), 1), st)
 }
 
 // A wire is the two ends of the veth pair.
@@ -147,13 +149,20 @@ func (w wire) transmit(t *testing.T, n int, datagram func(i int) vethtest.Datagr
 	return sent
 }
 
-// fill sends bulk datagrams and returns how many of them wait when the last one is sent. A busy machine
-// can be slower than the link: then it tries again.
-func (w wire) fill(t *testing.T, datagram func(i int) vethtest.Datagram) (waiting int) {
+// fill sends bulk datagrams of some flows, and returns how many of them wait when the last one is sent. A
+// machine can be so busy that the link of so many Mbit/s is faster: then it tries again. The link must not
+// be faster than its rate, except for the first packets of each flow.
+func (w wire) fill(t *testing.T, rate, flows int, datagram func(i int) vethtest.Datagram) (waiting int) {
 	t.Helper()
+	onWire := 1400 * 8 * time.Microsecond / time.Duration(rate)
 	for range 10 {
+		began := time.Now()
 		waiting += w.transmit(t, bulk, datagram)
-		if waiting -= w.arrived(t); waiting >= fewest {
+		left := w.arrived(t)
+		if took := time.Since(began); left > 10+3*flows+int(took/onWire) {
+			t.Fatalf("%d frames left within %v, want one each %v", left, took, onWire)
+		}
+		if waiting -= left; waiting >= fewest {
 			return waiting
 		}
 	}
