@@ -262,6 +262,13 @@ func TestOnKernel(t *testing.T) {
 	}
 }
 
+// TestPast: not all suites run on the kernel that is only for some.
+func TestPast(t *testing.T) {
+	if err := run(t.Context(), []string{past}, "", false); err == nil || !strings.Contains(err.Error(), "5.10 with -only") {
+		t.Errorf("all suites on %s: %v", past, err)
+	}
+}
+
 // TestTables: each capability that probe answers has a row, before a guest says so.
 func TestTables(t *testing.T) {
 	vethtest.NeedRoot(t)
