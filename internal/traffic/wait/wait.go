@@ -2,7 +2,8 @@
 
 // Package wait follows requests through this host by eBPF programs at tracepoints and at two functions,
 // and counts their waits in the kernel. It loads, attaches, reads and detaches the programs. It refuses to
-// interpret: package live/waits does that. It needs BTF, Linux 5.17, CAP_BPF and CAP_PERFMON.
+// interpret: package live/waits does that. It needs BTF, Linux 5.10, CAP_BPF and CAP_PERFMON, and before Linux
+// 5.11 CAP_SYS_RESOURCE.
 package wait
 
 import (
@@ -69,7 +70,7 @@ type Programs struct {
 }
 
 // required are the tracepoints without which there is nothing to measure. All kernels have them since
-// 4.16. Linux 5.17 is needed for the reason of a drop, an argument of kfree_skb.
+// 4.16.
 var required = []string{"netif_receive_skb", "tcp_probe", "tcp_rcv_space_adjust", "net_dev_queue",
 	"net_dev_start_xmit"}
 
@@ -90,8 +91,21 @@ func (p *Programs) open(o Options) error {
 	if err != nil {
 		return err
 	}
-	if err := p.prune(spec, o); err != nil {
+	version, err := features.LinuxVersionCode()
+	if err != nil {
+		return fmt.Errorf("the kernel's version: %w", err)
+	}
+	old := version < reattach
+	if err := p.prune(spec, o, old); err != nil {
 		return err
+	}
+	if old {
+		conns := spec.Maps["wait_conns"]
+		conns.Type, conns.Flags, conns.MaxEntries = ebpf.LRUHash, 0, maxSockets
+		conns.Key, conns.KeySize = nil, 8
+		// Before Linux 5.11, maps count as locked memory, for which the usual limit is too low. Without the
+		// right to raise it, the kernel refuses the first map.
+		_ = unix.Setrlimit(unix.RLIMIT_MEMLOCK, &unix.Rlimit{Cur: unix.RLIM_INFINITY, Max: unix.RLIM_INFINITY})
 	}
 	var ns unix.Stat_t
 	if err := unix.Stat("/proc/thread-self/ns/net", &ns); err != nil {
@@ -102,12 +116,9 @@ func (p *Programs) open(o Options) error {
 		p.shards *= 2
 	}
 	spec.Maps["wait_times"].MaxEntries = uint32(len(o.Services)) * Stages * p.shards
-	version, err := features.LinuxVersionCode()
-	if err != nil {
-		return fmt.Errorf("the kernel's version: %w", err)
-	}
+	number := map[bool]uint32{true: 1}
 	for name, v := range map[string]uint32{"device": uint32(o.Device), "device_netns": uint32(ns.Ino),
-		"shards": p.shards, "taken_first": map[bool]uint32{true: 1}[version >= takenFirst]} {
+		"shards": p.shards, "by_address": number[old], "taken_first": number[version >= takenFirst]} {
 		if err := spec.Variables[name].Set(v); err != nil {
 			return fmt.Errorf("%s: %w", name, err)
 		}
@@ -152,6 +163,14 @@ func (p *Programs) open(o Options) error {
 // takenFirst is Linux 6.12, since which xdp_cpumap_kthread comes before the packets are in the stack
 // ("bpf: cpumap: Move xdp:xdp_cpumap_kthread tracepoint before rcv").
 const takenFirst = 6<<16 | 12<<8
+
+// reattach is Linux 5.13. Before it, a program of a function can be attached only once ("bpf: Allow trampoline
+// re-attach for tracing and lsm programs"), so no function is used. Before 5.11, tracing programs have no
+// storage of sockets (8e4597c627fb), so at most maxSockets sockets are followed at the same time.
+const (
+	reattach   = 5<<16 | 13<<8
+	maxSockets = 16384
+)
 
 // threadsProgram is the program that remembers which threads the processors run. On a host with many
 // switches of threads it costs most.
@@ -230,13 +249,15 @@ func (p *Programs) Detach() error {
 }
 
 // need says which tracepoints and functions only some measurements need.
-func (o *Options) need(tracepoint string, has func(string) bool) bool {
+func (o *Options) need(tracepoint string, old bool, has func(string) bool) bool {
 	uses := func(protocol uint8) bool {
 		return slices.ContainsFunc(o.Services, func(s Service) bool { return s.Protocol == protocol })
 	}
 	switch tracepoint {
 	case "tcp_probe", "tcp_rcv_space_adjust", "tcp_retransmit_skb", "tcp_sendmsg_locked":
 		return uses(unix.IPPROTO_TCP)
+	case "tcp_destroy_sock":
+		return uses(unix.IPPROTO_TCP) && old
 	case "sock_send_length":
 		return uses(unix.IPPROTO_TCP) && !has("tcp_sendmsg_locked")
 	case "sk_data_ready", "sock_recv_length":
@@ -245,8 +266,8 @@ func (o *Options) need(tracepoint string, has func(string) bool) bool {
 		return uses(unix.IPPROTO_UDP) && o.CgroupRoot != ""
 	case "consume_skb":
 		return o.Completions
-	case "sched_waking": // it runs for all threads of the host
-		return !has(napiSchedule)
+	case "sched_waking": // it runs for all threads of the host; NAPI threads are new in Linux 5.12
+		return !old && !has(napiSchedule)
 	}
 	return true
 }
@@ -269,15 +290,19 @@ func fentry() bool {
 }
 
 // prune removes from spec what is not needed, and what this kernel has no tracepoint for.
-func (p *Programs) prune(spec *ebpf.CollectionSpec, o Options) error {
+func (p *Programs) prune(spec *ebpf.CollectionSpec, o Options, old bool) error {
 	kernel, err := btf.LoadKernelSpec()
 	if err != nil {
 		return fmt.Errorf("the kernel's types: %w", err)
 	}
-	functions := fentry()
+	functions := !old && fentry()
 	has := func(point string) bool {
 		if strings.HasPrefix(point, napiSchedule) {
 			return functions
+		}
+		if point == "kfree_skb" { // before Linux 5.17, it does not tell drops from other ends
+			var reasons *btf.Enum
+			return kernel.TypeByName("skb_drop_reason", &reasons) == nil
 		}
 		var t *btf.Typedef
 		return kernel.TypeByName("btf_trace_"+point, &t) == nil
@@ -293,7 +318,7 @@ func (p *Programs) prune(spec *ebpf.CollectionSpec, o Options) error {
 			delete(spec.Programs, name)
 			continue
 		}
-		if !o.need(prog.AttachTo, has) {
+		if !o.need(prog.AttachTo, old, has) {
 			delete(spec.Programs, name)
 		}
 	}

@@ -24,6 +24,7 @@ const (
 	waitMapWaitReaders             = "wait_readers"
 	waitMapWaitReceived            = "wait_received"
 	waitMapWaitSamples             = "wait_samples"
+	waitMapWaitSent                = "wait_sent"
 	waitMapWaitServices            = "wait_services"
 	waitMapWaitTimes               = "wait_times"
 	waitProgWaitConsumeSkb         = "wait_consume_skb"
@@ -44,6 +45,7 @@ const (
 	waitProgWaitSoftirqEntry       = "wait_softirq_entry"
 	waitProgWaitSoftirqExit        = "wait_softirq_exit"
 	waitProgWaitSoftirqRaise       = "wait_softirq_raise"
+	waitProgWaitTcpDestroySock     = "wait_tcp_destroy_sock"
 	waitProgWaitTcpProbe           = "wait_tcp_probe"
 	waitProgWaitTcpRcvSpaceAdjust  = "wait_tcp_rcv_space_adjust"
 	waitProgWaitTcpRetransmitSkb   = "wait_tcp_retransmit_skb"
@@ -52,6 +54,7 @@ const (
 	waitProgWaitXdpCpumapKthread   = "wait_xdp_cpumap_kthread"
 	waitVarAccepting               = "accepting"
 	waitVarArrivals                = "arrivals"
+	waitVarByAddress               = "by_address"
 	waitVarCardClocks              = "card_clocks"
 	waitVarDepartures              = "departures"
 	waitVarDevice                  = "device"
@@ -62,7 +65,6 @@ const (
 	waitVarPorts                   = "ports"
 	waitVarRealOffset              = "real_offset"
 	waitVarRings                   = "rings"
-	waitVarSent                    = "sent"
 	waitVarShards                  = "shards"
 	waitVarSlow                    = "slow"
 	waitVarSlowArrival             = "slow_arrival"
@@ -130,6 +132,7 @@ type waitProgramSpecs struct {
 	WaitSoftirqEntry       *ebpf.ProgramSpec `ebpf:"wait_softirq_entry"`
 	WaitSoftirqExit        *ebpf.ProgramSpec `ebpf:"wait_softirq_exit"`
 	WaitSoftirqRaise       *ebpf.ProgramSpec `ebpf:"wait_softirq_raise"`
+	WaitTcpDestroySock     *ebpf.ProgramSpec `ebpf:"wait_tcp_destroy_sock"`
 	WaitTcpProbe           *ebpf.ProgramSpec `ebpf:"wait_tcp_probe"`
 	WaitTcpRcvSpaceAdjust  *ebpf.ProgramSpec `ebpf:"wait_tcp_rcv_space_adjust"`
 	WaitTcpRetransmitSkb   *ebpf.ProgramSpec `ebpf:"wait_tcp_retransmit_skb"`
@@ -150,6 +153,7 @@ type waitMapSpecs struct {
 	WaitReaders    *ebpf.MapSpec `ebpf:"wait_readers"`
 	WaitReceived   *ebpf.MapSpec `ebpf:"wait_received"`
 	WaitSamples    *ebpf.MapSpec `ebpf:"wait_samples"`
+	WaitSent       *ebpf.MapSpec `ebpf:"wait_sent"`
 	WaitServices   *ebpf.MapSpec `ebpf:"wait_services"`
 	WaitTimes      *ebpf.MapSpec `ebpf:"wait_times"`
 }
@@ -160,6 +164,7 @@ type waitMapSpecs struct {
 type waitVariableSpecs struct {
 	Accepting   *ebpf.VariableSpec `ebpf:"accepting"`
 	Arrivals    *ebpf.VariableSpec `ebpf:"arrivals"`
+	ByAddress   *ebpf.VariableSpec `ebpf:"by_address"`
 	CardClocks  *ebpf.VariableSpec `ebpf:"card_clocks"`
 	Departures  *ebpf.VariableSpec `ebpf:"departures"`
 	Device      *ebpf.VariableSpec `ebpf:"device"`
@@ -170,7 +175,6 @@ type waitVariableSpecs struct {
 	Ports       *ebpf.VariableSpec `ebpf:"ports"`
 	RealOffset  *ebpf.VariableSpec `ebpf:"real_offset"`
 	Rings       *ebpf.VariableSpec `ebpf:"rings"`
-	Sent        *ebpf.VariableSpec `ebpf:"sent"`
 	Shards      *ebpf.VariableSpec `ebpf:"shards"`
 	Slow        *ebpf.VariableSpec `ebpf:"slow"`
 	SlowArrival *ebpf.VariableSpec `ebpf:"slow_arrival"`
@@ -206,6 +210,7 @@ type waitMaps struct {
 	WaitReaders    *ebpf.Map `ebpf:"wait_readers"`
 	WaitReceived   *ebpf.Map `ebpf:"wait_received"`
 	WaitSamples    *ebpf.Map `ebpf:"wait_samples"`
+	WaitSent       *ebpf.Map `ebpf:"wait_sent"`
 	WaitServices   *ebpf.Map `ebpf:"wait_services"`
 	WaitTimes      *ebpf.Map `ebpf:"wait_times"`
 }
@@ -220,6 +225,7 @@ func (m *waitMaps) Close() error {
 		m.WaitReaders,
 		m.WaitReceived,
 		m.WaitSamples,
+		m.WaitSent,
 		m.WaitServices,
 		m.WaitTimes,
 	)
@@ -231,6 +237,7 @@ func (m *waitMaps) Close() error {
 type waitVariables struct {
 	Accepting   *ebpf.Variable `ebpf:"accepting"`
 	Arrivals    *ebpf.Variable `ebpf:"arrivals"`
+	ByAddress   *ebpf.Variable `ebpf:"by_address"`
 	CardClocks  *ebpf.Variable `ebpf:"card_clocks"`
 	Departures  *ebpf.Variable `ebpf:"departures"`
 	Device      *ebpf.Variable `ebpf:"device"`
@@ -241,7 +248,6 @@ type waitVariables struct {
 	Ports       *ebpf.Variable `ebpf:"ports"`
 	RealOffset  *ebpf.Variable `ebpf:"real_offset"`
 	Rings       *ebpf.Variable `ebpf:"rings"`
-	Sent        *ebpf.Variable `ebpf:"sent"`
 	Shards      *ebpf.Variable `ebpf:"shards"`
 	Slow        *ebpf.Variable `ebpf:"slow"`
 	SlowArrival *ebpf.Variable `ebpf:"slow_arrival"`
@@ -271,6 +277,7 @@ type waitPrograms struct {
 	WaitSoftirqEntry       *ebpf.Program `ebpf:"wait_softirq_entry"`
 	WaitSoftirqExit        *ebpf.Program `ebpf:"wait_softirq_exit"`
 	WaitSoftirqRaise       *ebpf.Program `ebpf:"wait_softirq_raise"`
+	WaitTcpDestroySock     *ebpf.Program `ebpf:"wait_tcp_destroy_sock"`
 	WaitTcpProbe           *ebpf.Program `ebpf:"wait_tcp_probe"`
 	WaitTcpRcvSpaceAdjust  *ebpf.Program `ebpf:"wait_tcp_rcv_space_adjust"`
 	WaitTcpRetransmitSkb   *ebpf.Program `ebpf:"wait_tcp_retransmit_skb"`
@@ -299,6 +306,7 @@ func (p *waitPrograms) Close() error {
 		p.WaitSoftirqEntry,
 		p.WaitSoftirqExit,
 		p.WaitSoftirqRaise,
+		p.WaitTcpDestroySock,
 		p.WaitTcpProbe,
 		p.WaitTcpRcvSpaceAdjust,
 		p.WaitTcpRetransmitSkb,

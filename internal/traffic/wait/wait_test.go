@@ -83,9 +83,11 @@ func count(times []uint64) (n uint64) {
 }
 
 // connect returns the two ends of a TCP connection to port.
-func connect(t *testing.T) (client, server net.Conn) {
+func connect(t *testing.T) (client, server net.Conn) { return connectTo(t, "127.0.0.1") }
+
+func connectTo(t *testing.T, addr string) (client, server net.Conn) {
 	t.Helper()
-	l, err := net.Listen("tcp", netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), port).String())
+	l, err := net.Listen("tcp", netip.AddrPortFrom(netip.MustParseAddr(addr), port).String())
 	must.Do(t, err)
 	defer l.Close()
 	client, err = net.Dial("tcp", l.Addr().String())
@@ -274,6 +276,33 @@ func TestServices(t *testing.T) {
 		read(t, client, 64)
 	})
 	until(t, p, 0, 0)
+}
+
+// TestShortConnections: a connection is of its own service, also if its socket has the memory of an earlier
+// one, whose end the programs may not have seen.
+func TestShortConnections(t *testing.T) {
+	p := open(t, Options{Services: []Service{
+		{Protocol: tcp, Addrs: []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")}},
+		{Protocol: tcp, Addrs: []netip.Prefix{netip.MustParsePrefix("127.0.0.2/32")}},
+	}})
+	const each = 50
+	for i := range 2 * each {
+		client, server := connectTo(t, []string{"127.0.0.1", "127.0.0.2"}[i%2])
+		write(t, client, 64)
+		read(t, server, 64)
+		write(t, server, 64)
+		read(t, client, 64)
+		if i%4 == 1 {
+			must.Do(t, p.Detach())
+		}
+		client.Close()
+		server.Close()
+		if i%4 == 1 {
+			must.Do(t, p.Attach())
+		}
+	}
+	until(t, p, 0, each)
+	until(t, p, 1, each)
 }
 
 // TestAttachAgain: a request during which the programs were detached is not counted; those after it

@@ -37,7 +37,6 @@ struct sample {
 	struct past past[COPIED];	/* the newest first */
 };
 
-struct history sent[QUEUES];
 __u64 lost_samples;
 __u32 threads;	/* 0: what the processors run is not remembered now; else another number each time */
 
@@ -47,6 +46,15 @@ struct {
 	__type(key, __u32);
 	__type(value, struct history);
 } wait_received SEC(".maps"), wait_ran SEC(".maps");
+
+/* No variable: Linux 5.10 refuses a map's value of more than 4 MB (KMALLOC_MAX_SIZE), and all
+ * variables together are one. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, QUEUES);
+	__type(key, __u32);
+	__type(value, struct history);
+} wait_sent SEC(".maps");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
@@ -152,9 +160,10 @@ static __always_inline struct history *in_front(struct history *packets, __u64 f
 /* The history of a device's transmit queue. Another queue at its place loses its own. */
 static __always_inline struct history *sent_by(__u64 dev, __u16 queue)
 {
-	struct history *h = &sent[(slot_of(dev) + queue) & (QUEUES - 1)];
+	__u32 slot = (slot_of(dev) + queue) & (QUEUES - 1);
+	struct history *h = bpf_map_lookup_elem(&wait_sent, &slot);
 
-	if (h->dev != dev || h->queue != queue) {
+	if (h && (h->dev != dev || h->queue != queue)) {
 		h->n = 0;
 		h->dev = dev;
 		h->queue = queue;

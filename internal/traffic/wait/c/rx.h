@@ -106,12 +106,15 @@ int BPF_PROG(wait_napi_schedule_irqoff, struct napi_struct *napi)
 	return scheduled(napi->napi_id);
 }
 
-/* In place of the two, where there is no fentry: a NAPI's thread is woken. Its data is the NAPI. */
+/* In place of the two, where there is no fentry: a NAPI's thread is woken. Its data is the NAPI. Before
+ * Linux 5.17, the thread does not lead there. */
 SEC("tp_btf/sched_waking")
 int BPF_PROG(wait_sched_waking, struct task_struct *p)
 {
 	struct napi_struct *napi;
 
+	if (!bpf_core_field_exists(p->worker_private))
+		return 0;
 	if (p->comm[0] != 'n' || p->comm[1] != 'a' || p->comm[2] != 'p' || p->comm[3] != 'i' || p->comm[4] != '/')
 		return 0;
 	napi = BPF_CORE_READ((struct kthread *)p->worker_private, data);

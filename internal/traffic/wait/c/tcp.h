@@ -1,17 +1,43 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /* Requests of TCP sockets. The kernel runs all of these with the socket locked. */
 
+/* The state of a socket; 0: it has none. With create, it gets one. */
+static __always_inline struct conn *storage_of(struct sock *sk, int create)
+{
+	static const struct conn none;
+	__u64 address = (__u64)sk;
+	struct conn *c;
+
+	if (!by_address)
+		return bpf_sk_storage_get(&wait_conns, sk, 0, create ? BPF_SK_STORAGE_GET_F_CREATE : 0);
+	if (create)
+		bpf_map_update_elem(&wait_conns, &address, &none, BPF_ANY);
+	c = bpf_map_lookup_elem(&wait_conns, &address);
+	/* wait_tcp_destroy_sock may not have seen the end of an earlier socket. */
+	return c && (create || c->epoch == epoch) ? c : 0;
+}
+
+/* Where wait_conns is a hash: the next socket at this address is another one. */
+SEC("tp_btf/tcp_destroy_sock")
+int BPF_PROG(wait_tcp_destroy_sock, struct sock *sk)
+{
+	__u64 address = (__u64)sk;
+
+	bpf_map_delete_elem(&wait_conns, &address);
+	return 0;
+}
+
 /* The state of a service's socket; 0: the socket is of no service, or not known yet. */
 static __always_inline struct conn *conn_of(struct sock *sk)
 {
 	if (!is_service(PROTO_TCP, sk->__sk_common.skc_num))
 		return 0;
-	return bpf_sk_storage_get(&wait_conns, sk, 0, 0);
+	return storage_of(sk, 0);
 }
 
 static __always_inline struct conn *new_conn(struct sock *sk)
 {
-	struct conn *c = bpf_sk_storage_get(&wait_conns, sk, 0, BPF_SK_STORAGE_GET_F_CREATE);
+	struct conn *c = storage_of(sk, 1);
 	__u32 addr[4] = {0, 0, V4_MAPPED, sk->__sk_common.skc_rcv_saddr};
 	int service;
 
@@ -21,6 +47,7 @@ static __always_inline struct conn *new_conn(struct sock *sk)
 		BPF_CORE_READ_INTO(&addr, sk, __sk_common.skc_v6_rcv_saddr.in6_u.u6_addr32);
 	service = service_of(sk->__sk_common.skc_net.net->ns.inum, PROTO_TCP, sk->__sk_common.skc_num, addr);
 	c->service = service < 0 ? SERVICES : service;
+	c->epoch = epoch;
 	return c;
 }
 
@@ -47,7 +74,7 @@ int BPF_PROG(wait_tcp_probe, struct sock *sk, struct sk_buff *skb)
 	tp = bpf_skc_to_tcp_sock(sk);
 	if (!tp || BPF_CORE_READ(cb, seq) != tp->rcv_nxt)
 		return 0;
-	c = bpf_sk_storage_get(&wait_conns, sk, 0, 0);
+	c = storage_of(sk, 0);
 	if (!c) {
 		if (!followed)
 			return 0;

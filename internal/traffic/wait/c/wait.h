@@ -40,6 +40,7 @@ struct conn {
 	struct request	now;	/* the present request */
 	struct request	next;	/* state ARRIVED: its data came before the answer to the present one */
 	__u32		reader;		/* thread group that took the last request */
+	__u32		epoch;		/* when the socket became known */
 	__u8		service;
 };
 
@@ -135,6 +136,7 @@ __u64 slow_arrival = ~0ULL;	/* the least of CARD_TO_STACK */
 volatile const __u32 device;	/* ifindex: only requests by this device; 0: all */
 volatile const __u32 device_netns;
 volatile const __u32 shards;	/* of the histograms; a power of 2 */
+volatile const __u32 by_address;	/* 1: wait_conns is a hash */
 volatile const __u32 taken_first;	/* 1: xdp_cpumap_kthread comes before the packets are in the stack */
 
 struct arrival arrivals[SLOTS];
@@ -142,6 +144,8 @@ struct departure departures[SLOTS];
 struct dgram dgrams[SLOTS];
 struct ring rings[RINGS];
 
+/* Before Linux 5.11, tracing programs have no storage of sockets. User space then replaces it by an
+ * LRU hash by the socket's address. */
 struct {
 	__uint(type, BPF_MAP_TYPE_SK_STORAGE);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
