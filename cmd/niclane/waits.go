@@ -49,7 +49,7 @@ Without options it measures all services that other hosts reach. With DEV, reque
 and answers leave by that device. A service in a container or pod with a network of its
 own is measured if --pid or --container names it, or if a lane has its port.
 
-Waits uses eBPF at tracepoints (Linux 5.17 with BTF, CAP_BPF, CAP_PERFMON). They are
+Waits uses eBPF at tracepoints (Linux 5.10 with BTF, CAP_BPF, CAP_PERFMON). They are
 attached only while it runs. It measures its own cost, and follows fewer requests rather
 than take more than --max-cost of the services' processor time.`,
 		Args: cli.AtMost(1, "at most one device"),

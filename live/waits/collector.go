@@ -57,6 +57,7 @@ type Collector struct {
 	names   map[int]string // devices by index, as they were at Open
 	began   time.Time
 	missing map[Stage]string
+	notes   []string // on what is not seen here
 	clocks  *cardClocks
 	stop    context.CancelFunc
 	done    sync.WaitGroup
@@ -71,7 +72,7 @@ type Collector struct {
 
 // Open attaches the programs. They are detached by Close, at the end of ctx, and with the process,
 // however it ends. Open works in the calling thread's network namespace. The error is
-// ebpf.ErrNotSupported without BTF or before Linux 5.17, EPERM without CAP_BPF or CAP_PERFMON, and
+// ebpf.ErrNotSupported without BTF, EPERM without CAP_BPF or CAP_PERFMON, the kernel's before Linux 5.10, and
 // the verifier's under lockdown=confidentiality; nothing is attached then.
 func Open(ctx context.Context, o Options) (*Collector, error) {
 	c := &Collector{opts: o, began: time.Now(), names: map[int]string{}, fronts: make([][Stages]front, len(o.Targets))}
@@ -118,7 +119,7 @@ func Open(ctx context.Context, o Options) (*Collector, error) {
 		c.clocks.close()
 		return nil, explain(errors.Join(err, c.p.Close()))
 	}
-	c.missing = missing(c.p.Has, w.CgroupRoot, w.Completions, o)
+	c.missing, c.notes = missing(c.p.Has, w.CgroupRoot, w.Completions, o)
 	ctx, c.stop = context.WithCancel(ctx)
 	c.done.Go(func() { c.collect(ctx) })
 	c.done.Go(func() { c.watch(ctx) })
@@ -183,9 +184,10 @@ func explain(err error) error {
 			"needs lockdown=integrity or none", err)
 	}
 	if errors.Is(err, os.ErrPermission) {
-		return fmt.Errorf("%w: waits needs CAP_BPF, CAP_PERFMON and CAP_NET_ADMIN", err)
+		return fmt.Errorf("%w: waits needs CAP_BPF, CAP_PERFMON and CAP_NET_ADMIN, and before Linux 5.11 "+
+			"CAP_SYS_RESOURCE", err)
 	}
-	return fmt.Errorf("%w: waits needs Linux 5.17 with BTF (/sys/kernel/btf/vmlinux)", err)
+	return fmt.Errorf("%w: waits needs Linux 5.10 with BTF (/sys/kernel/btf/vmlinux)", err)
 }
 
 // collect adds samples of slow requests to fronts.
@@ -245,7 +247,8 @@ func (c *Collector) Snapshot() (Snapshot, error) {
 	lost += misses
 	now := time.Now()
 	s := Snapshot{At: now, Duration: now.Sub(c.began), Followed: c.meter.following(now),
-		SampleRate: c.meter.pace.follow, Missing: c.missing, Notes: c.clocks.report(), Lost: lost, Cost: c.meter.cost()}
+		SampleRate: c.meter.pace.follow, Missing: c.missing, Notes: slices.Concat(c.notes, c.clocks.report()),
+		Lost: lost, Cost: c.meter.cost()}
 	var cpu time.Duration
 	for i, r := range readings {
 		x := Service{Target: c.opts.Targets[i], Requests: r.Requests, Seen: r.Seen, Stamped: r.Stamped,

@@ -412,10 +412,15 @@ func TestDrops(t *testing.T) {
 		return nil
 	}))
 	c := b.open(t, "tcp")
-	var s waits.Snapshot
+	s, err := c.Snapshot()
+	must.Do(t, err)
+	for _, n := range s.Notes {
+		if strings.HasPrefix(n, "drops ") {
+			t.Skip(n)
+		}
+	}
 	for range 20 { // until several answers meet in the qdisc
 		b.load(t, "tcp", 16, 20, 1000, 0)
-		var err error
 		s, err = c.Snapshot()
 		must.Do(t, err)
 		if s.Services[0].Drops > 0 {

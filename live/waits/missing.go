@@ -14,10 +14,10 @@ func isCard(device string) bool {
 	return err == nil
 }
 
-// missing returns what this kernel and device cannot show of the targets' requests. has are the
-// kernel's tracepoints.
-func missing(has []string, cgroupRoot string, completions bool, o Options) map[Stage]string {
-	out := map[Stage]string{}
+// missing returns the stages that this kernel and device cannot show of the targets' requests, and notes on
+// what else they cannot. has are the kernel's tracepoints.
+func missing(has []string, cgroupRoot string, completions bool, o Options) (out map[Stage]string, notes []string) {
+	out = map[Stage]string{}
 	no := func(tracepoint string) bool { return !slices.Contains(has, tracepoint) }
 	uses := func(protocol string) bool {
 		return slices.ContainsFunc(o.Targets, func(t Target) bool { return t.Protocol == protocol })
@@ -36,5 +36,8 @@ func missing(has []string, cgroupRoot string, completions bool, o Options) map[S
 	if !completions {
 		out[Card] = o.Device + " is a virtual device without transmit completions"
 	}
-	return out
+	if no("kfree_skb") {
+		notes = append(notes, "drops are not counted, because Linux before 5.17 frees other packets in the same way")
+	}
+	return out, notes
 }

@@ -4,7 +4,9 @@ package waits
 
 import (
 	"fmt"
+	"maps"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -254,6 +256,27 @@ func TestFinished(t *testing.T) {
 	}
 	if p := m.pause(); p != 8*time.Second {
 		t.Errorf("pause %v after a slice of %v, want 8s", p, m.length())
+	}
+}
+
+// TestMissing: what a kernel does not show is named.
+func TestMissing(t *testing.T) {
+	all := []string{"kfree_skb", "sk_data_ready", "sock_send_length"}
+	for name, c := range map[string]struct {
+		has    []string
+		stages []Stage
+		notes  int
+	}{
+		"Linux 6.3":  {all, nil, 0},
+		"Linux 5.17": {all[:1], []Stage{StackToSocket, SocketToCard}, 0},
+		"Linux 5.10": {nil, []Stage{StackToSocket, SocketToCard}, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			out, notes := missing(c.has, "/sys/fs/cgroup", true, Options{Targets: []Target{{Protocol: "tcp"}, {Protocol: "udp"}}})
+			if got := slices.Sorted(maps.Keys(out)); !slices.Equal(got, c.stages) || len(notes) != c.notes {
+				t.Errorf("%v and %q, want %v and %d notes", out, notes, c.stages, c.notes)
+			}
+		})
 	}
 }
 

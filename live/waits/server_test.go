@@ -40,6 +40,8 @@ const (
 )
 
 func TestMain(m *testing.M) {
+	// Before Linux 5.11, the lab's maps are locked memory too.
+	_ = unix.Setrlimit(unix.RLIMIT_MEMLOCK, &unix.Rlimit{Cur: unix.RLIM_INFINITY, Max: unix.RLIM_INFINITY})
 	vethtest.Main(m, vethtest.Isolate, map[string]func([]string) error{
 		lab.HelperCommand: lab.ExecMain,
 		serverRole:        serve,

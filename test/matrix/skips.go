@@ -37,6 +37,8 @@ var skips = []skip{
 		why: "it takes a minute, and needs nothing new"},
 	{suite: "internal/traffic/wait", test: "TestDatagrams/connected", before: "6.3", said: "does not show reads",
 		why: "sock_recv_length is new in 6.3"},
+	{suite: "live/waits", test: "TestDrops", before: "5.17", said: "drops are not counted",
+		why: "the reason of kfree_skb is new in 5.17"},
 	{suite: "lane/observe", test: "TestQueueToNAPI", before: "6.8", said: "netdev-genl",
 		why: "queue-get is new in 6.8"},
 }
