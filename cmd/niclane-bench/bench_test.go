@@ -33,7 +33,7 @@ func TestScripts(t *testing.T) {
 
 func TestLab(t *testing.T) {
 	clitest.Lab(t, programs.Readable(t, program.Niclane, program.Bench), nil,
-		map[string]func(*testscript.TestScript, bool, []string){"certificate": certificate})
+		map[string]func(*testscript.TestScript, bool, []string){"certificate": certificate, "samegain": samegain})
 }
 
 func TestExamples(t *testing.T) { clitest.Examples(t, (&app{}).command(), examples) }
