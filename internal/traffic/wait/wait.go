@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package wait follows requests through this host by eBPF programs at tracepoints and at two functions,
+// Package wait follows requests through this host by eBPF programs at tracepoints and at three functions,
 // and counts their waits in the kernel. It loads, attaches, reads and detaches the programs. It refuses to
 // interpret: package live/waits does that. It needs BTF, Linux 5.10, CAP_BPF and CAP_PERFMON, and before Linux
 // 5.11 CAP_SYS_RESOURCE.
@@ -96,7 +96,7 @@ func (p *Programs) open(o Options) error {
 		return fmt.Errorf("the kernel's version: %w", err)
 	}
 	old := version < reattach
-	if err := p.prune(spec, o, old); err != nil {
+	if err := p.prune(spec, o, version); err != nil {
 		return err
 	}
 	if old {
@@ -170,6 +170,13 @@ const takenFirst = 6<<16 | 12<<8
 const (
 	reattach   = 5<<16 | 13<<8
 	maxSockets = 16384
+)
+
+// deferFree is the kernel's function that hands a packet to the processor that made it, to free it. Since Linux
+// 6.19, sent packets pass it too (e20dfbad8aab); before, only received ones do.
+const (
+	deferFree  = "skb_attempt_defer_free"
+	defersSent = 6<<16 | 19<<8
 )
 
 // threadsProgram is the program that remembers which threads the processors run. On a host with many
@@ -249,7 +256,8 @@ func (p *Programs) Detach() error {
 }
 
 // need says which tracepoints and functions only some measurements need.
-func (o *Options) need(tracepoint string, old bool, has func(string) bool) bool {
+func (o *Options) need(tracepoint string, version uint32, has func(string) bool) bool {
+	old := version < reattach
 	uses := func(protocol uint8) bool {
 		return slices.ContainsFunc(o.Services, func(s Service) bool { return s.Protocol == protocol })
 	}
@@ -266,6 +274,8 @@ func (o *Options) need(tracepoint string, old bool, has func(string) bool) bool 
 		return uses(unix.IPPROTO_UDP) && o.CgroupRoot != ""
 	case "consume_skb":
 		return o.Completions
+	case deferFree:
+		return o.Completions && version >= defersSent
 	case "sched_waking": // it runs for all threads of the host; NAPI threads are new in Linux 5.12
 		return !old && !has(napiSchedule)
 	}
@@ -290,15 +300,16 @@ func fentry() bool {
 }
 
 // prune removes from spec what is not needed, and what this kernel has no tracepoint for.
-func (p *Programs) prune(spec *ebpf.CollectionSpec, o Options, old bool) error {
+func (p *Programs) prune(spec *ebpf.CollectionSpec, o Options, version uint32) error {
 	kernel, err := btf.LoadKernelSpec()
 	if err != nil {
 		return fmt.Errorf("the kernel's types: %w", err)
 	}
-	functions := !old && fentry()
+	functions := version >= reattach && fentry()
 	has := func(point string) bool {
-		if strings.HasPrefix(point, napiSchedule) {
-			return functions
+		if point == deferFree || strings.HasPrefix(point, napiSchedule) {
+			var f *btf.Func
+			return functions && kernel.TypeByName(point, &f) == nil
 		}
 		if point == "kfree_skb" { // before Linux 5.17, it does not tell drops from other ends
 			var reasons *btf.Enum
@@ -318,7 +329,7 @@ func (p *Programs) prune(spec *ebpf.CollectionSpec, o Options, old bool) error {
 			delete(spec.Programs, name)
 			continue
 		}
-		if !o.need(prog.AttachTo, old, has) {
+		if !o.need(prog.AttachTo, version, has) {
 			delete(spec.Programs, name)
 		}
 	}

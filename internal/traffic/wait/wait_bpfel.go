@@ -16,60 +16,61 @@ import (
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
-	waitMapWaitCardClocks          = "wait_card_clocks"
-	waitMapWaitConns               = "wait_conns"
-	waitMapWaitCounts              = "wait_counts"
-	waitMapWaitCpus                = "wait_cpus"
-	waitMapWaitRan                 = "wait_ran"
-	waitMapWaitReaders             = "wait_readers"
-	waitMapWaitReceived            = "wait_received"
-	waitMapWaitSamples             = "wait_samples"
-	waitMapWaitSent                = "wait_sent"
-	waitMapWaitServices            = "wait_services"
-	waitMapWaitTimes               = "wait_times"
-	waitProgWaitConsumeSkb         = "wait_consume_skb"
-	waitProgWaitKfreeSkb           = "wait_kfree_skb"
-	waitProgWaitNapiPoll           = "wait_napi_poll"
-	waitProgWaitNapiSchedule       = "wait_napi_schedule"
-	waitProgWaitNapiScheduleIrqoff = "wait_napi_schedule_irqoff"
-	waitProgWaitNetDevQueue        = "wait_net_dev_queue"
-	waitProgWaitNetDevStartXmit    = "wait_net_dev_start_xmit"
-	waitProgWaitNetifReceiveSkb    = "wait_netif_receive_skb"
-	waitProgWaitRecvmsg4           = "wait_recvmsg4"
-	waitProgWaitRecvmsg6           = "wait_recvmsg6"
-	waitProgWaitSchedSwitch        = "wait_sched_switch"
-	waitProgWaitSchedWaking        = "wait_sched_waking"
-	waitProgWaitSkDataReady        = "wait_sk_data_ready"
-	waitProgWaitSockRecvLength     = "wait_sock_recv_length"
-	waitProgWaitSockSendLength     = "wait_sock_send_length"
-	waitProgWaitSoftirqEntry       = "wait_softirq_entry"
-	waitProgWaitSoftirqExit        = "wait_softirq_exit"
-	waitProgWaitSoftirqRaise       = "wait_softirq_raise"
-	waitProgWaitTcpDestroySock     = "wait_tcp_destroy_sock"
-	waitProgWaitTcpProbe           = "wait_tcp_probe"
-	waitProgWaitTcpRcvSpaceAdjust  = "wait_tcp_rcv_space_adjust"
-	waitProgWaitTcpRetransmitSkb   = "wait_tcp_retransmit_skb"
-	waitProgWaitTcpSendmsgLocked   = "wait_tcp_sendmsg_locked"
-	waitProgWaitXdpCpumapEnqueue   = "wait_xdp_cpumap_enqueue"
-	waitProgWaitXdpCpumapKthread   = "wait_xdp_cpumap_kthread"
-	waitVarAccepting               = "accepting"
-	waitVarArrivals                = "arrivals"
-	waitVarByAddress               = "by_address"
-	waitVarCardClocks              = "card_clocks"
-	waitVarDepartures              = "departures"
-	waitVarDevice                  = "device"
-	waitVarDeviceNetns             = "device_netns"
-	waitVarDgrams                  = "dgrams"
-	waitVarEpoch                   = "epoch"
-	waitVarLostSamples             = "lost_samples"
-	waitVarPorts                   = "ports"
-	waitVarRealOffset              = "real_offset"
-	waitVarRings                   = "rings"
-	waitVarShards                  = "shards"
-	waitVarSlow                    = "slow"
-	waitVarSlowArrival             = "slow_arrival"
-	waitVarTakenFirst              = "taken_first"
-	waitVarThreads                 = "threads"
+	waitMapWaitCardClocks           = "wait_card_clocks"
+	waitMapWaitConns                = "wait_conns"
+	waitMapWaitCounts               = "wait_counts"
+	waitMapWaitCpus                 = "wait_cpus"
+	waitMapWaitRan                  = "wait_ran"
+	waitMapWaitReaders              = "wait_readers"
+	waitMapWaitReceived             = "wait_received"
+	waitMapWaitSamples              = "wait_samples"
+	waitMapWaitSent                 = "wait_sent"
+	waitMapWaitServices             = "wait_services"
+	waitMapWaitTimes                = "wait_times"
+	waitProgWaitConsumeSkb          = "wait_consume_skb"
+	waitProgWaitKfreeSkb            = "wait_kfree_skb"
+	waitProgWaitNapiPoll            = "wait_napi_poll"
+	waitProgWaitNapiSchedule        = "wait_napi_schedule"
+	waitProgWaitNapiScheduleIrqoff  = "wait_napi_schedule_irqoff"
+	waitProgWaitNetDevQueue         = "wait_net_dev_queue"
+	waitProgWaitNetDevStartXmit     = "wait_net_dev_start_xmit"
+	waitProgWaitNetifReceiveSkb     = "wait_netif_receive_skb"
+	waitProgWaitRecvmsg4            = "wait_recvmsg4"
+	waitProgWaitRecvmsg6            = "wait_recvmsg6"
+	waitProgWaitSchedSwitch         = "wait_sched_switch"
+	waitProgWaitSchedWaking         = "wait_sched_waking"
+	waitProgWaitSkDataReady         = "wait_sk_data_ready"
+	waitProgWaitSkbAttemptDeferFree = "wait_skb_attempt_defer_free"
+	waitProgWaitSockRecvLength      = "wait_sock_recv_length"
+	waitProgWaitSockSendLength      = "wait_sock_send_length"
+	waitProgWaitSoftirqEntry        = "wait_softirq_entry"
+	waitProgWaitSoftirqExit         = "wait_softirq_exit"
+	waitProgWaitSoftirqRaise        = "wait_softirq_raise"
+	waitProgWaitTcpDestroySock      = "wait_tcp_destroy_sock"
+	waitProgWaitTcpProbe            = "wait_tcp_probe"
+	waitProgWaitTcpRcvSpaceAdjust   = "wait_tcp_rcv_space_adjust"
+	waitProgWaitTcpRetransmitSkb    = "wait_tcp_retransmit_skb"
+	waitProgWaitTcpSendmsgLocked    = "wait_tcp_sendmsg_locked"
+	waitProgWaitXdpCpumapEnqueue    = "wait_xdp_cpumap_enqueue"
+	waitProgWaitXdpCpumapKthread    = "wait_xdp_cpumap_kthread"
+	waitVarAccepting                = "accepting"
+	waitVarArrivals                 = "arrivals"
+	waitVarByAddress                = "by_address"
+	waitVarCardClocks               = "card_clocks"
+	waitVarDepartures               = "departures"
+	waitVarDevice                   = "device"
+	waitVarDeviceNetns              = "device_netns"
+	waitVarDgrams                   = "dgrams"
+	waitVarEpoch                    = "epoch"
+	waitVarLostSamples              = "lost_samples"
+	waitVarPorts                    = "ports"
+	waitVarRealOffset               = "real_offset"
+	waitVarRings                    = "rings"
+	waitVarShards                   = "shards"
+	waitVarSlow                     = "slow"
+	waitVarSlowArrival              = "slow_arrival"
+	waitVarTakenFirst               = "taken_first"
+	waitVarThreads                  = "threads"
 )
 
 // loadWait returns the embedded CollectionSpec for wait.
@@ -114,31 +115,32 @@ type waitSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type waitProgramSpecs struct {
-	WaitConsumeSkb         *ebpf.ProgramSpec `ebpf:"wait_consume_skb"`
-	WaitKfreeSkb           *ebpf.ProgramSpec `ebpf:"wait_kfree_skb"`
-	WaitNapiPoll           *ebpf.ProgramSpec `ebpf:"wait_napi_poll"`
-	WaitNapiSchedule       *ebpf.ProgramSpec `ebpf:"wait_napi_schedule"`
-	WaitNapiScheduleIrqoff *ebpf.ProgramSpec `ebpf:"wait_napi_schedule_irqoff"`
-	WaitNetDevQueue        *ebpf.ProgramSpec `ebpf:"wait_net_dev_queue"`
-	WaitNetDevStartXmit    *ebpf.ProgramSpec `ebpf:"wait_net_dev_start_xmit"`
-	WaitNetifReceiveSkb    *ebpf.ProgramSpec `ebpf:"wait_netif_receive_skb"`
-	WaitRecvmsg4           *ebpf.ProgramSpec `ebpf:"wait_recvmsg4"`
-	WaitRecvmsg6           *ebpf.ProgramSpec `ebpf:"wait_recvmsg6"`
-	WaitSchedSwitch        *ebpf.ProgramSpec `ebpf:"wait_sched_switch"`
-	WaitSchedWaking        *ebpf.ProgramSpec `ebpf:"wait_sched_waking"`
-	WaitSkDataReady        *ebpf.ProgramSpec `ebpf:"wait_sk_data_ready"`
-	WaitSockRecvLength     *ebpf.ProgramSpec `ebpf:"wait_sock_recv_length"`
-	WaitSockSendLength     *ebpf.ProgramSpec `ebpf:"wait_sock_send_length"`
-	WaitSoftirqEntry       *ebpf.ProgramSpec `ebpf:"wait_softirq_entry"`
-	WaitSoftirqExit        *ebpf.ProgramSpec `ebpf:"wait_softirq_exit"`
-	WaitSoftirqRaise       *ebpf.ProgramSpec `ebpf:"wait_softirq_raise"`
-	WaitTcpDestroySock     *ebpf.ProgramSpec `ebpf:"wait_tcp_destroy_sock"`
-	WaitTcpProbe           *ebpf.ProgramSpec `ebpf:"wait_tcp_probe"`
-	WaitTcpRcvSpaceAdjust  *ebpf.ProgramSpec `ebpf:"wait_tcp_rcv_space_adjust"`
-	WaitTcpRetransmitSkb   *ebpf.ProgramSpec `ebpf:"wait_tcp_retransmit_skb"`
-	WaitTcpSendmsgLocked   *ebpf.ProgramSpec `ebpf:"wait_tcp_sendmsg_locked"`
-	WaitXdpCpumapEnqueue   *ebpf.ProgramSpec `ebpf:"wait_xdp_cpumap_enqueue"`
-	WaitXdpCpumapKthread   *ebpf.ProgramSpec `ebpf:"wait_xdp_cpumap_kthread"`
+	WaitConsumeSkb          *ebpf.ProgramSpec `ebpf:"wait_consume_skb"`
+	WaitKfreeSkb            *ebpf.ProgramSpec `ebpf:"wait_kfree_skb"`
+	WaitNapiPoll            *ebpf.ProgramSpec `ebpf:"wait_napi_poll"`
+	WaitNapiSchedule        *ebpf.ProgramSpec `ebpf:"wait_napi_schedule"`
+	WaitNapiScheduleIrqoff  *ebpf.ProgramSpec `ebpf:"wait_napi_schedule_irqoff"`
+	WaitNetDevQueue         *ebpf.ProgramSpec `ebpf:"wait_net_dev_queue"`
+	WaitNetDevStartXmit     *ebpf.ProgramSpec `ebpf:"wait_net_dev_start_xmit"`
+	WaitNetifReceiveSkb     *ebpf.ProgramSpec `ebpf:"wait_netif_receive_skb"`
+	WaitRecvmsg4            *ebpf.ProgramSpec `ebpf:"wait_recvmsg4"`
+	WaitRecvmsg6            *ebpf.ProgramSpec `ebpf:"wait_recvmsg6"`
+	WaitSchedSwitch         *ebpf.ProgramSpec `ebpf:"wait_sched_switch"`
+	WaitSchedWaking         *ebpf.ProgramSpec `ebpf:"wait_sched_waking"`
+	WaitSkDataReady         *ebpf.ProgramSpec `ebpf:"wait_sk_data_ready"`
+	WaitSkbAttemptDeferFree *ebpf.ProgramSpec `ebpf:"wait_skb_attempt_defer_free"`
+	WaitSockRecvLength      *ebpf.ProgramSpec `ebpf:"wait_sock_recv_length"`
+	WaitSockSendLength      *ebpf.ProgramSpec `ebpf:"wait_sock_send_length"`
+	WaitSoftirqEntry        *ebpf.ProgramSpec `ebpf:"wait_softirq_entry"`
+	WaitSoftirqExit         *ebpf.ProgramSpec `ebpf:"wait_softirq_exit"`
+	WaitSoftirqRaise        *ebpf.ProgramSpec `ebpf:"wait_softirq_raise"`
+	WaitTcpDestroySock      *ebpf.ProgramSpec `ebpf:"wait_tcp_destroy_sock"`
+	WaitTcpProbe            *ebpf.ProgramSpec `ebpf:"wait_tcp_probe"`
+	WaitTcpRcvSpaceAdjust   *ebpf.ProgramSpec `ebpf:"wait_tcp_rcv_space_adjust"`
+	WaitTcpRetransmitSkb    *ebpf.ProgramSpec `ebpf:"wait_tcp_retransmit_skb"`
+	WaitTcpSendmsgLocked    *ebpf.ProgramSpec `ebpf:"wait_tcp_sendmsg_locked"`
+	WaitXdpCpumapEnqueue    *ebpf.ProgramSpec `ebpf:"wait_xdp_cpumap_enqueue"`
+	WaitXdpCpumapKthread    *ebpf.ProgramSpec `ebpf:"wait_xdp_cpumap_kthread"`
 }
 
 // waitMapSpecs contains maps before they are loaded into the kernel.
@@ -259,31 +261,32 @@ type waitVariables struct {
 //
 // It can be passed to loadWaitObjects or ebpf.CollectionSpec.LoadAndAssign.
 type waitPrograms struct {
-	WaitConsumeSkb         *ebpf.Program `ebpf:"wait_consume_skb"`
-	WaitKfreeSkb           *ebpf.Program `ebpf:"wait_kfree_skb"`
-	WaitNapiPoll           *ebpf.Program `ebpf:"wait_napi_poll"`
-	WaitNapiSchedule       *ebpf.Program `ebpf:"wait_napi_schedule"`
-	WaitNapiScheduleIrqoff *ebpf.Program `ebpf:"wait_napi_schedule_irqoff"`
-	WaitNetDevQueue        *ebpf.Program `ebpf:"wait_net_dev_queue"`
-	WaitNetDevStartXmit    *ebpf.Program `ebpf:"wait_net_dev_start_xmit"`
-	WaitNetifReceiveSkb    *ebpf.Program `ebpf:"wait_netif_receive_skb"`
-	WaitRecvmsg4           *ebpf.Program `ebpf:"wait_recvmsg4"`
-	WaitRecvmsg6           *ebpf.Program `ebpf:"wait_recvmsg6"`
-	WaitSchedSwitch        *ebpf.Program `ebpf:"wait_sched_switch"`
-	WaitSchedWaking        *ebpf.Program `ebpf:"wait_sched_waking"`
-	WaitSkDataReady        *ebpf.Program `ebpf:"wait_sk_data_ready"`
-	WaitSockRecvLength     *ebpf.Program `ebpf:"wait_sock_recv_length"`
-	WaitSockSendLength     *ebpf.Program `ebpf:"wait_sock_send_length"`
-	WaitSoftirqEntry       *ebpf.Program `ebpf:"wait_softirq_entry"`
-	WaitSoftirqExit        *ebpf.Program `ebpf:"wait_softirq_exit"`
-	WaitSoftirqRaise       *ebpf.Program `ebpf:"wait_softirq_raise"`
-	WaitTcpDestroySock     *ebpf.Program `ebpf:"wait_tcp_destroy_sock"`
-	WaitTcpProbe           *ebpf.Program `ebpf:"wait_tcp_probe"`
-	WaitTcpRcvSpaceAdjust  *ebpf.Program `ebpf:"wait_tcp_rcv_space_adjust"`
-	WaitTcpRetransmitSkb   *ebpf.Program `ebpf:"wait_tcp_retransmit_skb"`
-	WaitTcpSendmsgLocked   *ebpf.Program `ebpf:"wait_tcp_sendmsg_locked"`
-	WaitXdpCpumapEnqueue   *ebpf.Program `ebpf:"wait_xdp_cpumap_enqueue"`
-	WaitXdpCpumapKthread   *ebpf.Program `ebpf:"wait_xdp_cpumap_kthread"`
+	WaitConsumeSkb          *ebpf.Program `ebpf:"wait_consume_skb"`
+	WaitKfreeSkb            *ebpf.Program `ebpf:"wait_kfree_skb"`
+	WaitNapiPoll            *ebpf.Program `ebpf:"wait_napi_poll"`
+	WaitNapiSchedule        *ebpf.Program `ebpf:"wait_napi_schedule"`
+	WaitNapiScheduleIrqoff  *ebpf.Program `ebpf:"wait_napi_schedule_irqoff"`
+	WaitNetDevQueue         *ebpf.Program `ebpf:"wait_net_dev_queue"`
+	WaitNetDevStartXmit     *ebpf.Program `ebpf:"wait_net_dev_start_xmit"`
+	WaitNetifReceiveSkb     *ebpf.Program `ebpf:"wait_netif_receive_skb"`
+	WaitRecvmsg4            *ebpf.Program `ebpf:"wait_recvmsg4"`
+	WaitRecvmsg6            *ebpf.Program `ebpf:"wait_recvmsg6"`
+	WaitSchedSwitch         *ebpf.Program `ebpf:"wait_sched_switch"`
+	WaitSchedWaking         *ebpf.Program `ebpf:"wait_sched_waking"`
+	WaitSkDataReady         *ebpf.Program `ebpf:"wait_sk_data_ready"`
+	WaitSkbAttemptDeferFree *ebpf.Program `ebpf:"wait_skb_attempt_defer_free"`
+	WaitSockRecvLength      *ebpf.Program `ebpf:"wait_sock_recv_length"`
+	WaitSockSendLength      *ebpf.Program `ebpf:"wait_sock_send_length"`
+	WaitSoftirqEntry        *ebpf.Program `ebpf:"wait_softirq_entry"`
+	WaitSoftirqExit         *ebpf.Program `ebpf:"wait_softirq_exit"`
+	WaitSoftirqRaise        *ebpf.Program `ebpf:"wait_softirq_raise"`
+	WaitTcpDestroySock      *ebpf.Program `ebpf:"wait_tcp_destroy_sock"`
+	WaitTcpProbe            *ebpf.Program `ebpf:"wait_tcp_probe"`
+	WaitTcpRcvSpaceAdjust   *ebpf.Program `ebpf:"wait_tcp_rcv_space_adjust"`
+	WaitTcpRetransmitSkb    *ebpf.Program `ebpf:"wait_tcp_retransmit_skb"`
+	WaitTcpSendmsgLocked    *ebpf.Program `ebpf:"wait_tcp_sendmsg_locked"`
+	WaitXdpCpumapEnqueue    *ebpf.Program `ebpf:"wait_xdp_cpumap_enqueue"`
+	WaitXdpCpumapKthread    *ebpf.Program `ebpf:"wait_xdp_cpumap_kthread"`
 }
 
 func (p *waitPrograms) Close() error {
@@ -301,6 +304,7 @@ func (p *waitPrograms) Close() error {
 		p.WaitSchedSwitch,
 		p.WaitSchedWaking,
 		p.WaitSkDataReady,
+		p.WaitSkbAttemptDeferFree,
 		p.WaitSockRecvLength,
 		p.WaitSockSendLength,
 		p.WaitSoftirqEntry,

@@ -125,11 +125,8 @@ out:
 	return 0;
 }
 
-/* A card's driver frees what was sent. */
-SEC("tp_btf/consume_skb")
-int BPF_PROG(wait_consume_skb, struct sk_buff *skb)
+static __always_inline int completed(__u64 id)
 {
-	__u64 id = number(&ctx[0]);
 	struct departure *d = departure_of(id);
 
 	if (d->skb != id || d->req.epoch != epoch || !d->xmit)
@@ -138,6 +135,21 @@ int BPF_PROG(wait_consume_skb, struct sk_buff *skb)
 	if (d->req.service < SERVICES)
 		record(d->req.service, CARD, d->xmit, bpf_ktime_get_ns());
 	return 0;
+}
+
+/* A card's driver frees what was sent. */
+SEC("tp_btf/consume_skb")
+int BPF_PROG(wait_consume_skb, struct sk_buff *skb)
+{
+	return completed(number(&ctx[0]));
+}
+
+/* Newer kernels leave this to the processor that made the packet, which may do it much later
+ * (net/core/skbuff.c: napi_consume_skb). */
+SEC("fentry/skb_attempt_defer_free")
+int BPF_PROG(wait_skb_attempt_defer_free, struct sk_buff *skb)
+{
+	return completed(number(&ctx[0]));
 }
 
 /* A packet of a service is dropped. Before Linux 6.2, the kernel frees some packets without a
