@@ -123,7 +123,8 @@ func TestSymmetric(t *testing.T) {
 	must.Do(t, err)
 	defer listener.Close()
 	seen := map[int]bool{}
-	for port := 2000; port < 2012; port++ {
+	for i := range 12 {
+		port := 2000 + 997*i // neighbours differ in few bits: with some keys, the hash sends all to one queue
 		var client net.Conn
 		bed.Behind(t, func() {
 			dialer := net.Dialer{LocalAddr: &net.TCPAddr{IP: bed.WireAddr.AsSlice(), Port: port}}
